@@ -1,0 +1,4 @@
+//! Records of measurements and everything that reads them. Depends on nothing else of ours: `chorus` writes with these types,
+//! so writer and reader cannot drift.
+
+pub mod record;

@@ -1,0 +1,10 @@
+//! The engine. Layers, lowest first; each may import only what stands before it (table in `tests/tidy.rs`):
+//!
+//! base: [`types`], [`error`], [`sync`] ·
+//! pure: `topo` → `graph` → `tuning` → `plan` ·
+//! effects: `device`, `bootstrap` → `transport` → `proxy` → `dispatch`; `watch` ·
+//! assembly: `comm`.
+
+pub mod error;
+pub mod sync;
+pub mod types;
