@@ -6,5 +6,7 @@
 //! assembly: `comm`.
 
 pub mod error;
+pub mod graph;
 pub mod sync;
+pub mod tuning;
 pub mod types;

@@ -1,0 +1,3 @@
+//! Graphs over ranks and hosts: rings and trees inside a host, and how they join across hosts.
+
+pub mod trees;

@@ -1,0 +1,3 @@
+//! Which algorithm, protocol, channels and threads a call gets. [`filter`] holds what the user allows.
+
+pub mod filter;
