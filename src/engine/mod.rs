@@ -9,4 +9,5 @@ pub mod error;
 pub mod graph;
 pub mod sync;
 pub mod tuning;
+pub mod topo;
 pub mod types;
