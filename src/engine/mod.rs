@@ -8,6 +8,6 @@
 pub mod error;
 pub mod graph;
 pub mod sync;
-pub mod tuning;
 pub mod topo;
+pub mod tuning;
 pub mod types;
