@@ -1,6 +1,46 @@
 //! One row of a record: one cycle of one size of one placement. Column order and names are the file format.
+//!
+//! A record is a folder: rows in CSV files that only ever grow ([`writer`]), and a `manifest.json` beside them ([`manifest`]) that
+//! says which launches came to their end. [`reader`] streams rows back and names every line that it cannot use.
+
+pub mod machine;
+pub mod manifest;
+pub mod reader;
+pub mod writer;
 
 use serde::{Deserialize, Serialize};
+
+pub use self::machine::Machine;
+pub use self::manifest::{Manifest, Run, RunStatus};
+pub use self::reader::{Problem, RowReader, RowRef};
+pub use self::writer::RowWriter;
+
+/// Column names in file order.
+pub const COLUMNS: [&str; 23] = [
+    "run_id",
+    "repeat",
+    "cycle",
+    "timestamp",
+    "backend",
+    "device",
+    "n_hosts",
+    "n_ranks",
+    "collective",
+    "algorithm",
+    "protocol",
+    "n_channels",
+    "dtype",
+    "redop",
+    "root",
+    "bytes",
+    "count",
+    "placement",
+    "iterations",
+    "time_us",
+    "algbw",
+    "busbw",
+    "wrong",
+];
 
 /// Where the result went relative to the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -10,6 +50,25 @@ pub enum Placement {
     OutOfPlace,
     /// The send pointer lies in the receive buffer.
     InPlace,
+}
+
+impl Placement {
+    /// The word records hold.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OutOfPlace => "out_of_place",
+            Self::InPlace => "in_place",
+        }
+    }
+
+    /// The placement of that name.
+    pub fn from_name(word: &str) -> Option<Self> {
+        match word {
+            "out_of_place" => Some(Self::OutOfPlace),
+            "in_place" => Some(Self::InPlace),
+            _ => None,
+        }
+    }
 }
 
 /// A measured row. `algorithm`, `protocol` and `n_channels` say what ran, not what was asked.
