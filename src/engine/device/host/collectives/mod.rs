@@ -1,0 +1,120 @@
+//! The symmetric-memory collectives of one machine: [`oneshot`] and [`twoshot`]. Every rank sees every other rank's control pages,
+//! and for two-shot also its buffers. The classic algorithms (ring, tree) run from plans through FIFOs instead, see `cta`.
+//!
+//! An operation is polled: [`Symmetric::poll`] never blocks and does at most one chunk of work.
+
+mod oneshot;
+mod team;
+mod twoshot;
+
+pub use team::{Peer, Team};
+
+use super::Progress;
+use super::reduce::Reducer;
+use crate::engine::types::Collective;
+
+/// Which of the two runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shots {
+    /// Payload in flag lines, every rank reduces for itself.
+    One,
+    /// Offsets in flag lines, whoever runs takes chunks of the load-reduce-store pass.
+    Two,
+}
+
+/// What all ranks agreed on about one call. Built once per plan and copied per call.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// AllReduce or AllGather.
+    pub collective: Collective,
+    /// One-shot or two-shot.
+    pub shots: Shots,
+    /// The arithmetic (bytes for AllGather).
+    pub reducer: Reducer,
+    /// Bytes of an element.
+    pub elem_bytes: usize,
+    /// Elements of one rank's input.
+    pub n_elem: usize,
+    /// Elements of one chunk of two-shot work.
+    pub chunk_elem: usize,
+    /// Whether results go past the caches.
+    pub non_temporal: bool,
+}
+
+impl Shape {
+    /// Bytes of one rank's input.
+    pub fn input_bytes(&self) -> usize {
+        self.n_elem * self.elem_bytes
+    }
+
+    /// Chunks of a two-shot pass over `n_ranks` ranks: AllGather's are per source block.
+    pub fn n_chunks(&self, n_ranks: usize) -> u64 {
+        let per_input = self.n_elem.div_ceil(self.chunk_elem) as u64;
+        if self.collective == Collective::AllGather { per_input * n_ranks as u64 } else { per_input }
+    }
+}
+
+/// This rank's part of a call: where its buffers lie.
+#[derive(Clone, Copy, Debug)]
+pub struct Operands {
+    /// First byte of the input.
+    pub send: *const u8,
+    /// First byte of the result.
+    pub recv: *mut u8,
+    /// The input's offset in this rank's arena.
+    pub send_offset: usize,
+    /// The result's offset in this rank's arena.
+    pub recv_offset: usize,
+    /// Bytes of this rank's arena that exist when the call is made.
+    pub arena_len: usize,
+    /// Pre-multiplier of this rank's input, raw bits of the element type.
+    pub scale: Option<u64>,
+}
+
+// SAFETY: the pointers lead into shared memory that outlives the operation (its buffers are held by the queue entry).
+unsafe impl Send for Operands {}
+
+/// How far a rank is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Start,
+    /// Peers below the index have posted.
+    Arrive(usize),
+    Work,
+    Drain,
+}
+
+/// One running symmetric operation of one rank.
+#[derive(Clone, Copy, Debug)]
+pub struct Symmetric {
+    shape: Shape,
+    operands: Operands,
+    phase: Phase,
+    seq: u64,
+    first_chunk: u64,
+}
+
+impl Symmetric {
+    /// A call that has not started.
+    pub fn new(shape: Shape, operands: Operands) -> Self {
+        Self { shape, operands, phase: Phase::Start, seq: 0, first_chunk: 0 }
+    }
+
+    /// Goes on as far as possible without waiting, but for at most one chunk.
+    #[inline]
+    pub fn poll(&mut self, team: &mut Team) -> Progress {
+        match self.shape.shots {
+            Shots::One => self.poll_one(team),
+            Shots::Two => self.poll_two(team),
+        }
+    }
+
+    /// Chunks of two-shot work that are known to be taken, for the watch.
+    pub fn step(&self) -> u64 {
+        match self.phase {
+            Phase::Start => 0,
+            Phase::Arrive(peers) => peers as u64,
+            Phase::Work | Phase::Drain => 1 << 32,
+        }
+    }
+}
