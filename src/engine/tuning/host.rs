@@ -1,0 +1,284 @@
+//! The cost model of the host device: latency and bandwidth per algorithm and protocol on the CPUs of one machine.
+//!
+//! Two-shot moves every input and every result once, so it is the floor for anything large; one-shot has one step less. Both need all
+//! ranks on one machine, and two-shot needs everybody's memory mapped. Where they cannot run (peer access off, several hosts,
+//! `NCCL_ALGO` set) ring and tree compete through FIFOs.
+
+use crate::engine::tuning::constants::host as profile;
+use crate::engine::tuning::filter::Filter;
+use crate::engine::types::{Algorithm, Collective, Protocol};
+
+/// What one call runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Choice {
+    /// How ranks are arranged.
+    pub algorithm: Algorithm,
+    /// How data are announced.
+    pub protocol: Protocol,
+    /// Parallel lanes (1 for one-shot and two-shot).
+    pub n_channels: u32,
+}
+
+/// What the caller fixes; the rest is chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Forced {
+    /// Only this algorithm.
+    pub algorithm: Option<Algorithm>,
+    /// Only this protocol.
+    pub protocol: Option<Protocol>,
+    /// This many channels.
+    pub n_channels: Option<u32>,
+}
+
+/// What the choice depends on; equal on all ranks.
+#[derive(Clone, Debug)]
+pub struct HostModel {
+    /// Ranks of the communicator.
+    pub n_ranks: usize,
+    /// Hosts they believe to be on.
+    pub n_hosts: usize,
+    /// CPUs the ranks of this machine may use together.
+    pub n_cpus: usize,
+    /// Last-level cache, bytes.
+    pub cache_bytes: u64,
+    /// Whether all ranks see each other's control pages.
+    pub shares_control: bool,
+    /// Whether all ranks can load from and store to each other's buffers.
+    pub is_peer_mapped: bool,
+    /// NCCL_ALGO and NCCL_PROTO.
+    pub filter: Filter,
+    /// Whether one-shot and two-shot may be chosen although NCCL_ALGO is set (NCCL_SYM_KERNEL).
+    pub symmetric_anyway: bool,
+    /// Channels of the graphs, after NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS.
+    pub n_channels: u32,
+}
+
+/// Whether the combination exists for a collective at all.
+pub fn exists(collective: Collective, algorithm: Algorithm, protocol: Protocol) -> bool {
+    use Algorithm::{OneShot, Ring, Tree, TwoShot};
+    match (collective, algorithm) {
+        (Collective::AllReduce, Ring | Tree) | (Collective::AllGather, Ring) => true,
+        (Collective::AllReduce | Collective::AllGather, OneShot) => protocol == Protocol::LL,
+        (Collective::AllReduce | Collective::AllGather, TwoShot) => protocol == Protocol::Simple,
+        _ => false,
+    }
+}
+
+/// All combinations that exist for a collective, as users write them.
+pub fn list(collective: Collective) -> String {
+    let mut words = Vec::new();
+    for &algorithm in Algorithm::ALL {
+        let protocols: Vec<_> =
+            Protocol::ALL.iter().filter(|&&p| exists(collective, algorithm, p)).map(|p| p.name()).collect();
+        if !protocols.is_empty() {
+            words.push(format!("{algorithm} with {}", protocols.join(", ")));
+        }
+    }
+    words.join("; ")
+}
+
+impl HostModel {
+    /// Ranks per CPU beyond the first.
+    fn excess(&self) -> f64 {
+        (self.n_ranks as f64 / self.n_cpus.max(1) as f64 - 1.0).max(0.0)
+    }
+
+    /// Why the combination cannot run here, although it exists.
+    fn obstacle(&self, algorithm: Algorithm, input_bytes: u64) -> Option<String> {
+        match algorithm {
+            Algorithm::OneShot | Algorithm::TwoShot if self.n_hosts > 1 || !self.shares_control => {
+                Some(format!("{algorithm} needs all ranks on one host"))
+            }
+            Algorithm::TwoShot if !self.is_peer_mapped => {
+                Some("twoshot needs peer access to every rank's buffers (NCCL_P2P_DISABLE, or descriptors could not be passed)".into())
+            }
+            Algorithm::OneShot if input_bytes > profile::ONESHOT_MAX => {
+                Some(format!("oneshot carries at most {} bytes a rank, not {input_bytes}", profile::ONESHOT_MAX))
+            }
+            _ => None,
+        }
+    }
+
+    /// Predicted time, µs. `input_bytes` is one rank's input, `collective` AllReduce or AllGather.
+    pub fn time_us(&self, collective: Collective, choice: Choice, input_bytes: u64) -> f64 {
+        let n = self.n_ranks as f64;
+        let cpus = (self.n_cpus.min(self.n_ranks)).max(1) as f64;
+        let bytes = input_bytes as f64;
+        let gather = collective == Collective::AllGather;
+        let wait = |(base, excess): (f64, f64)| base + excess * self.excess() * cpus;
+        let rate = |traffic: f64, footprint: f64| {
+            if footprint > self.cache_bytes as f64 * profile::NON_TEMPORAL_FACTOR {
+                traffic / 1e3 / profile::MEMORY_GB_PER_S
+            } else {
+                traffic / 1e3 / (profile::CACHE_GB_PER_S * cpus)
+            }
+        };
+        match choice.algorithm {
+            Algorithm::OneShot => {
+                // Every rank writes its payload, reads all of them, writes its result.
+                let results = if gather { n } else { 1.0 };
+                wait(profile::ONESHOT_LATENCY) + rate(n * bytes * (2.0 + n + results), 2.0 * n * bytes)
+            }
+            Algorithm::TwoShot => {
+                let results = if gather { n * n } else { n };
+                wait(profile::TWOSHOT_LATENCY) + rate(bytes * (n + results), bytes * (n + results))
+            }
+            algorithm => self.fifo_time_us(collective, algorithm, choice, bytes),
+        }
+    }
+
+    fn fifo_time_us(&self, collective: Collective, algorithm: Algorithm, choice: Choice, bytes: f64) -> f64 {
+        let n = self.n_ranks as f64;
+        let p = choice.protocol as usize;
+        let (base, excess) = profile::FIFO_LATENCY[p];
+        let step = base + excess * self.excess();
+        let (steps, wire) = match (algorithm, collective) {
+            (Algorithm::Tree, _) => (2.0 * n.log2().ceil().max(1.0) + n - 1.0, 2.0 * bytes),
+            (_, Collective::AllGather) => (n - 1.0, (n - 1.0) * bytes),
+            _ => (2.0 * (n - 1.0), 2.0 * (n - 1.0) / n * bytes),
+        };
+        // All ranks move their share at the same time over the CPUs there are.
+        let sharing = n / self.n_cpus.clamp(1, self.n_ranks) as f64;
+        steps * step + wire * sharing / 1e3 / profile::FIFO_GB_PER_S[p]
+    }
+
+    /// The channels a classic call of this size uses: at least a slot's worth of bytes for each.
+    fn channels(&self, input_bytes: u64, forced: Option<u32>) -> u32 {
+        forced.unwrap_or_else(|| self.n_channels.min(1 + (input_bytes >> 22) as u32).max(1))
+    }
+
+    /// Chooses for a call of `input_bytes` a rank. The error lists what exists, or says why nothing that exists can run.
+    pub fn choose(&self, collective: Collective, input_bytes: u64, forced: Forced) -> Result<Choice, String> {
+        let mut best: Option<(f64, Choice)> = None;
+        let mut obstacles = Vec::new();
+        let mut any_exists = false;
+        for &algorithm in Algorithm::ALL {
+            for &protocol in Protocol::ALL {
+                if !exists(collective, algorithm, protocol)
+                    || forced.algorithm.is_some_and(|a| a != algorithm)
+                    || forced.protocol.is_some_and(|p| p != protocol)
+                {
+                    continue;
+                }
+                any_exists = true;
+                let symmetric = matches!(algorithm, Algorithm::OneShot | Algorithm::TwoShot);
+                let named = forced.algorithm == Some(algorithm);
+                if !named && !self.is_allowed(collective, algorithm, protocol, symmetric) {
+                    continue;
+                }
+                if let Some(obstacle) = self.obstacle(algorithm, input_bytes) {
+                    obstacles.push(obstacle);
+                    continue;
+                }
+                let n_channels = if symmetric { 1 } else { self.channels(input_bytes, forced.n_channels) };
+                let choice = Choice { algorithm, protocol, n_channels };
+                let time = self.time_us(collective, choice, input_bytes);
+                if best.is_none_or(|(t, _)| time < t) {
+                    best = Some((time, choice));
+                }
+            }
+        }
+        best.map(|(_, choice)| choice).ok_or_else(|| self.refusal(collective, any_exists, &obstacles, forced))
+    }
+
+    fn is_allowed(
+        &self,
+        collective: Collective,
+        algorithm: Algorithm,
+        protocol: Protocol,
+        symmetric: bool,
+    ) -> bool {
+        if symmetric {
+            self.symmetric_anyway || !self.filter.is_restricted()
+        } else {
+            self.filter.allowed(collective, algorithm, protocol)
+        }
+    }
+
+    fn refusal(
+        &self,
+        collective: Collective,
+        any_exists: bool,
+        obstacles: &[String],
+        forced: Forced,
+    ) -> String {
+        let word = |w: Option<&'static str>| w.unwrap_or("any");
+        let asked = format!(
+            "algorithm {} with protocol {}",
+            word(forced.algorithm.map(Algorithm::name)),
+            word(forced.protocol.map(Protocol::name))
+        );
+        if any_exists && !obstacles.is_empty() {
+            format!("{collective}: {asked} cannot run here: {}", obstacles.join("; "))
+        } else if any_exists {
+            format!(
+                "{collective}: NCCL_ALGO and NCCL_PROTO leave nothing to run; there is {}",
+                list(collective)
+            )
+        } else {
+            format!("{collective}: {asked} does not exist; there is {}", list(collective))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn model(n_ranks: usize) -> HostModel {
+        HostModel {
+            n_ranks,
+            n_hosts: 1,
+            n_cpus: 2,
+            cache_bytes: 32 << 20,
+            shares_control: true,
+            is_peer_mapped: true,
+            filter: Filter::parse(None, None).unwrap(),
+            symmetric_anyway: false,
+            n_channels: 2,
+        }
+    }
+
+    #[test]
+    fn tiny_calls_take_one_shot_and_large_ones_two_shot() {
+        for n in [2, 3, 8] {
+            let m = model(n);
+            assert_eq!(
+                m.choose(Collective::AllReduce, 8, Forced::default()).unwrap().algorithm,
+                Algorithm::OneShot
+            );
+            assert_eq!(
+                m.choose(Collective::AllReduce, 64 << 20, Forced::default()).unwrap().algorithm,
+                Algorithm::TwoShot
+            );
+        }
+    }
+
+    #[test]
+    fn nccl_algo_turns_the_symmetric_kernels_off() {
+        let m = HostModel { filter: Filter::parse(Some("Ring,Tree"), None).unwrap(), ..model(4) };
+        let choice = m.choose(Collective::AllReduce, 8, Forced::default()).unwrap();
+        assert!(matches!(choice.algorithm, Algorithm::Ring | Algorithm::Tree));
+        let m = HostModel { symmetric_anyway: true, ..m };
+        assert_eq!(
+            m.choose(Collective::AllReduce, 8, Forced::default()).unwrap().algorithm,
+            Algorithm::OneShot
+        );
+    }
+
+    #[test]
+    fn what_does_not_exist_is_refused_with_the_list_of_what_does() {
+        let forced = Forced { algorithm: Some(Algorithm::Tree), ..Forced::default() };
+        let text = model(4).choose(Collective::AllGather, 8, forced).unwrap_err();
+        assert!(text.contains("does not exist") && text.contains("ring with ll, ll128, simple"), "{text}");
+    }
+
+    #[test]
+    fn several_hosts_leave_the_classic_algorithms() {
+        let m = HostModel { n_hosts: 2, ..model(4) };
+        let choice = m.choose(Collective::AllReduce, 8, Forced::default()).unwrap();
+        assert!(matches!(choice.algorithm, Algorithm::Ring | Algorithm::Tree));
+        let forced = Forced { algorithm: Some(Algorithm::TwoShot), ..Forced::default() };
+        assert!(m.choose(Collective::AllReduce, 8, forced).unwrap_err().contains("one host"));
+    }
+}
