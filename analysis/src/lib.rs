@@ -2,3 +2,4 @@
 //! so writer and reader cannot drift.
 
 pub mod record;
+pub mod stats;
