@@ -1,5 +1,8 @@
 //! Records of measurements and everything that reads them. Depends on nothing else of ours: `chorus` writes with these types,
 //! so writer and reader cannot drift.
 
+pub mod crossover;
+pub mod dataset;
 pub mod record;
+pub mod ruleset;
 pub mod stats;

@@ -131,7 +131,9 @@ mod tests {
     fn the_kind_follows_the_number_of_launches() {
         assert_eq!(order_interval(&[3.0]), MedianInterval::None);
         let one = MedianInterval::of_launches(&[vec![2.0, 1.0, 3.0]], 0.05, 1);
-        assert!(matches!(one, MedianInterval::Order { low: 1.0, high: 3.0, coverage } if (coverage - 0.75).abs() < 1e-12));
+        assert!(
+            matches!(one, MedianInterval::Order { low: 1.0, high: 3.0, coverage } if (coverage - 0.75).abs() < 1e-12)
+        );
         let two = MedianInterval::of_launches(&[vec![1.0], vec![1.2]], 0.05, 1);
         assert!(two.disagrees());
         assert_eq!(two.ends(), Some((1.0, 1.2)));
