@@ -7,6 +7,11 @@
 //! A channel of a graph orders the ranks of one host: a ring visits them in that order, a tree is the chain in that order. With
 //! several hosts a channel also names the NIC where data come in (to the first rank) and the one where they leave.
 
+pub mod chains;
+pub mod channels;
+pub mod connect;
+pub mod heads;
+pub mod rings;
 pub mod trees;
 
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Every calibrated number. A line ends with machine, date and the record it came from.
+//! Every calibrated number. A line ends with machine, date and the record it came from; the numbers of [`nccl`] share one origin.
 
 /// The host device: ranks on the CPUs of one machine.
 pub mod host {
@@ -25,4 +25,159 @@ pub mod host {
     pub const FIFO_LATENCY: [(f64, f64); 3] = [(0.4, 4.0), (0.5, 4.0), (0.8, 4.0)]; // 2-core EPYC VM, 2026-11-30
     /// GB/s through one FIFO of a protocol.
     pub const FIFO_GB_PER_S: [f64; 3] = [1.5, 3.0, 4.0]; // 2-core EPYC VM, 2026-11-30
+}
+
+/// CUDA devices.
+pub mod nccl {
+    //! CUDA devices: numbers as NCCL release 2.30.7 ships them (its `src/graph/tuning.cc`, measured by NVIDIA on
+    //! DGX-class machines). Latency is in µs, bandwidth in 10^9 bytes/s. Tables are indexed by algorithm and protocol in the order of
+    //! [`crate::engine::types`], by GPU generation, and by the number of hosts (1, 2, more).
+    //!
+    //! They are `f64` where the arithmetic of the model starts in double precision: results must agree bit by bit.
+
+    /// Algorithms of the model: all but the symmetric-memory kernels.
+    pub const N_ALGORITHMS: usize = 7;
+    /// Protocols.
+    pub const N_PROTOCOLS: usize = 3;
+    /// Collectives.
+    pub const N_COLLECTIVES: usize = 5;
+
+    /// A number per algorithm and protocol.
+    pub type PerKernel<T> = [[T; N_PROTOCOLS]; N_ALGORITHMS];
+
+    /// Which wires a step crosses.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Wire {
+        /// NVLink.
+        Nvlink,
+        /// PCI, or through a CPU.
+        Pci,
+        /// The network.
+        Net,
+    }
+
+    /// GPU generation by least compute capability.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Generation {
+        /// Below 8.0.
+        Volta,
+        /// 8.x.
+        Ampere,
+        /// 9.x.
+        Hopper,
+        /// 10.0 and up.
+        Blackwell,
+    }
+
+    impl Generation {
+        /// The generation of a compute capability (ten times the version).
+        pub fn of(compute_cap: i32) -> Self {
+            match compute_cap {
+                ..80 => Self::Volta,
+                80..90 => Self::Ampere,
+                90..100 => Self::Hopper,
+                _ => Self::Blackwell,
+            }
+        }
+    }
+
+    /// Latency of starting, µs.
+    pub const BASE_LATENCY_US: PerKernel<f64> = [
+        [6.8, 14.0, 8.4],
+        [6.6, 14.0, 8.4],
+        [0.0, 0.0, 0.0],
+        [0.0, 0.0, 0.0],
+        [0.0, 0.0, 0.0],
+        [0.0, 0.0, 0.0],
+        [8.0, 8.0, 8.0],
+    ];
+
+    /// Latency of one step over each wire, µs.
+    pub const STEP_LATENCY_US: [PerKernel<f64>; 3] = [
+        [
+            [0.6, 1.25, 4.0],
+            [0.6, 1.9, 3.4],
+            [0.0, 0.0, 3.7],
+            [0.0, 0.0, 2.8],
+            [0.0, 0.0, 25.0],
+            [0.0, 0.0, 25.0],
+            [0.0, 0.0, 4.0],
+        ],
+        [
+            [1.0, 1.9, 4.0],
+            [1.0, 2.5, 5.7],
+            [0.0, 0.0, 3.7],
+            [0.0, 0.0, 2.8],
+            [0.0, 0.0, 0.0],
+            [0.0, 0.0, 0.0],
+            [0.0, 0.0, 4.0],
+        ],
+        [
+            [5.0, 8.5, 14.0],
+            [2.7, 4.0, 14.0],
+            [0.0, 0.0, 31.0],
+            [0.0, 0.0, 30.0],
+            [0.0, 0.0, 18.0],
+            [0.0, 0.0, 20.9],
+            [0.0, 0.0, 14.0],
+        ],
+    ];
+
+    /// A number per generation and per hosts (1, 2, more).
+    pub type PerScale = [[f64; 3]; 4];
+
+    /// Most LL can move. With several hosts the first row is for Intel and other CPUs, the second for AMD and mixed ones.
+    pub const LL_MAX_BW: PerScale =
+        [[39.0, 39.0, 20.4], [87.7, 22.5, 19.0], [141.0, 45.0, 35.0], [282.0, 90.0, 70.0]];
+    /// Most a channel of the LL128 ring can move.
+    pub const RING_LL128_CHANNEL_BW: PerScale =
+        [[20.0, 20.0, 20.0], [20.0, 20.0, 20.0], [36.7, 36.7, 36.7], [40.0, 40.0, 40.0]];
+    /// Most a channel of the LL128 tree can move.
+    pub const TREE_LL128_CHANNEL_BW: PerScale =
+        [[20.0, 20.0, 20.0], [20.0, 20.0, 20.0], [36.7, 36.7, 29.0], [55.6, 31.67, 20.0]];
+    /// Most a channel of the tree can move.
+    pub const TREE_CHANNEL_BW: PerScale =
+        [[26.5, 18.5, 10.0], [24.0, 23.6, 17.8], [38.7, 41.4, 36.0], [70.0, 42.8, 24.0]];
+    /// Most a channel of the in-switch tree can move.
+    pub const NVLS_TREE_CHANNEL_BW: PerScale =
+        [[26.5, 18.5, 10.0], [24.0, 23.6, 17.8], [0.0, 57.7, 45.5], [0.0, 96.0, 80.0]];
+    /// Share of the links that in-switch reduction reaches, by generation.
+    pub const NVLS_EFFICIENCY: [f32; 4] = [0.0, 0.0, 0.85, 0.74];
+
+    /// Share of the modelled bandwidth that the tree reaches, by protocol and by the power of two of 64-byte units.
+    pub const TREE_CORRECTION: [[f32; 24]; N_PROTOCOLS] = [
+        [
+            1.0, 1.0, 1.0, 1.0, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0,
+            1.0, 1.0, 1.0, 1.0,
+        ],
+        [
+            1.0, 1.0, 1.0, 1.0, 1.0, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9, 0.9,
+            0.9, 1.0, 1.0, 1.0,
+        ],
+        [
+            0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6, 0.5, 0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7,
+            0.8, 0.9, 0.9, 0.9,
+        ],
+    ];
+
+    /// A PCI link of the third generation with 16 lanes, GB/s: rings no faster than this get half the threads.
+    pub const PCI_BW: f32 = 12.0;
+    /// Threads of a warp.
+    pub const WARP: i32 = 32;
+    /// Most threads of a thread block.
+    pub const MAX_THREADS: i32 = 640;
+    /// Most threads of a block for Simple.
+    pub const SIMPLE_MAX_THREADS: i32 = 512;
+    /// Most threads of a block for LL.
+    pub const LL_MAX_THREADS: i32 = 512;
+    /// Most threads of a block for LL128.
+    pub const LL128_MAX_THREADS: i32 = 640;
+    /// Bytes a thread should have, by protocol, before channels and threads are given up.
+    pub const THREAD_THRESHOLD_BYTES: [i64; N_PROTOCOLS] = [8, 8, 64];
+    /// The same for in-network reduction.
+    pub const COLLNET_THREAD_THRESHOLD_BYTES: i64 = 512;
+    /// Collectives launched together that pay the tree's latency once.
+    pub const COLLECTIVES_PER_BATCH: i32 = 8;
+    /// Most ranks of a host that in-switch data movement serves.
+    pub const NVLS_MAX_LOCAL_RANKS: usize = 32;
 }
