@@ -93,10 +93,14 @@ struct Case<'a> {
     connect: &'a Value,
     tuning: Option<&'a Value>,
     collnet: bool,
-    lookup: Box<dyn Fn(&str) -> Option<String> + 'a>,
+    env: Option<&'a Value>,
 }
 
 impl Case<'_> {
+    fn setting(&self, name: &str) -> Option<String> {
+        self.env?.get(name)?.as_str().map(String::from)
+    }
+
     fn connection(&self) -> Connection {
         let domains: Vec<Vec<SearchGraph>> = list(&self.variant["domains"])
             .iter()
@@ -107,7 +111,7 @@ impl Case<'_> {
         let members: Vec<Member<'_>> = (0..n_hosts)
             .flat_map(|host| domains.iter().map(move |graphs| Member { graphs, first_rank: host * n_gpus }))
             .collect();
-        let mut params = channels::Params::from_lookup(&self.lookup);
+        let mut params = channels::Params::from_lookup(&|name| self.setting(name));
         params.collnet |= self.collnet;
         let min_compute_cap = self.tuning.map_or(80, |t| int(&t["minCompCap"]) as i32);
         let facts = channels::Facts { min_compute_cap, min_net_bw: 50.0 };
@@ -144,8 +148,8 @@ impl Case<'_> {
             graphs: connection.graphs,
             max_tree_pattern: connection.max_tree_pattern,
         };
-        let params =
-            tuning::Params::from_lookup(&self.lookup).unwrap_or_else(|e| panic!("{}: {e}", self.name));
+        let params = tuning::Params::from_lookup(&|name| self.setting(name))
+            .unwrap_or_else(|e| panic!("{}: {e}", self.name));
         Model::new(facts, params)
     }
 }
@@ -304,7 +308,7 @@ fn each_case(folder: &Path, check: &dyn Fn(&Case<'_>)) {
                 connect: connected,
                 tuning: tunings["byNodes"].get(key),
                 collnet,
-                lookup: Box::new(|_| None),
+                env: None,
             });
         }
     }
@@ -366,7 +370,7 @@ fn settings_change_connections_and_choices_as_recorded() {
                 connect: &run["connect"],
                 tuning: Some(&run["tuning"]),
                 collnet: false,
-                lookup: Box::new(|name| run["env"].get(name).and_then(Value::as_str).map(String::from)),
+                env: Some(&run["env"]),
             };
             check_connection(&case);
             check_tables(&case, &run["tuning"]);

@@ -188,7 +188,7 @@ impl NvlsShape {
         } else if net_bw >= 96.0 {
             match local_ranks {
                 ..=8 => (24, 256, 256),
-                ..=31 => (32, 128, 128),
+                9..=31 => (32, 128, 128),
                 _ => (32, 128, 64),
             }
         } else if net_bw >= 48.0 {

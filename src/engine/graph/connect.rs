@@ -16,7 +16,7 @@ use crate::engine::graph::chains::{Chain, RankTree};
 use crate::engine::graph::channels::{Facts, MAX_DIRECT_RANKS, NvlsShape, Params, Situation, spread};
 use crate::engine::graph::heads::{self, Direct, Nvls};
 use crate::engine::graph::rings::Ring;
-use crate::engine::graph::{GraphId, Pattern, SearchGraph};
+use crate::engine::graph::{Channel as Lane, GraphId, Pattern, SearchGraph};
 use crate::engine::topo::PathType;
 
 /// One host's graphs.
@@ -270,7 +270,9 @@ fn sorted_hosts<'a>(members: &[Member<'a>]) -> Result<Vec<Host<'a>>, ConnectErro
         for id in [GraphId::Ring, GraphId::Tree] {
             let graph = member.graphs.iter().find(|graph| graph.id == id);
             let complete = graph.is_some_and(|g| {
-                !g.channels.is_empty() && g.channels.iter().all(|channel| !channel.intra.is_empty())
+                let is_filled =
+                    |channel: &Lane| !channel.intra.is_empty() && channel.intra.iter().all(|&r| r >= 0);
+                !g.channels.is_empty() && g.channels.iter().all(is_filled)
             });
             if !complete {
                 return Err(ConnectError::NoGraph { host, graph: id.name() });
@@ -345,7 +347,7 @@ fn join_channels(
                 .enumerate()
                 .map(|(index, host)| {
                     let in_pairs = host.graph(GraphId::Ring).is_some_and(|graph| graph.cross_nic == 2);
-                    let swapped = in_pairs && n_preset % 2 == 0 && index % 2 == 1;
+                    let swapped = in_pairs && n_preset.is_multiple_of(2) && index % 2 == 1;
                     host.chain(GraphId::Ring, if swapped { channel ^ 1 } else { channel })
                 })
                 .collect();
@@ -426,7 +428,6 @@ fn join_nvls(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::graph::Channel as Lane;
 
     fn graph(id: GraphId, pattern: Pattern, orders: &[&[i32]]) -> SearchGraph {
         SearchGraph {

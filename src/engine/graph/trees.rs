@@ -78,7 +78,7 @@ impl Construction {
     pub fn of(n_hosts: usize) -> Self {
         match n_hosts {
             0 | 1 => Self::Trivial,
-            n if n % 2 == 0 => Self::Mirror,
+            n if n.is_multiple_of(2) => Self::Mirror,
             _ => Self::Shift,
         }
     }
@@ -163,12 +163,12 @@ impl Tree {
             return Err(format!("{roots} roots in a tree of {n_hosts} hosts"));
         }
         for (host, place) in self.places.iter().enumerate() {
-            if let (Some(parent), Some(slot)) = (place.parent, place.slot) {
-                if self.places.get(parent).and_then(|p| p.children[slot]) != Some(host) {
-                    return Err(format!(
-                        "host {host} names {parent} as its parent, which has another child there"
-                    ));
-                }
+            if let (Some(parent), Some(slot)) = (place.parent, place.slot)
+                && self.places.get(parent).and_then(|p| p.children[slot]) != Some(host)
+            {
+                return Err(format!(
+                    "host {host} names {parent} as its parent, which has another child there"
+                ));
             }
             for child in place.children.into_iter().flatten() {
                 if self.places.get(child).and_then(|c| c.parent) != Some(host) {

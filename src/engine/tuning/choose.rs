@@ -285,3 +285,139 @@ impl Model {
         n_channels
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::graph::connect::GraphInfo;
+    use crate::engine::graph::{GraphId, Pattern};
+    use crate::engine::topo::PathType;
+    use crate::engine::tuning::{Facts, Params};
+
+    /// One host, two GPUs of compute capability 8.0 on PCI, two channels of 12 GB/s.
+    fn facts() -> Facts {
+        let graph = |pattern| GraphInfo {
+            pattern: Some(pattern),
+            n_channels: 2,
+            bw_intra: 12.0,
+            bw_inter: 12.0,
+            type_intra: PathType::Phb,
+            type_inter: PathType::Dis,
+            ..GraphInfo::default()
+        };
+        let mut graphs = [GraphInfo::default(); 5];
+        graphs[GraphId::Ring as usize] = graph(Pattern::Ring);
+        graphs[GraphId::Tree as usize] = graph(Pattern::BalancedTree);
+        Facts {
+            n_ranks: 2,
+            n_hosts: 1,
+            max_local_ranks: 2,
+            local_ranks: 2,
+            n_channels: 2,
+            nvls_channels: 0,
+            collnet: None,
+            min_compute_cap: 80,
+            max_compute_cap: 80,
+            cpu_arch: Some(CpuArch::X86),
+            cpu_vendor: None,
+            mixed_vendors: false,
+            nvswitch: false,
+            graphs,
+            max_tree_pattern: Pattern::BalancedTree,
+        }
+    }
+
+    fn model(algo: Option<&str>) -> Model {
+        let lookup = |name: &str| if name == "NCCL_ALGO" { algo.map(String::from) } else { None };
+        Model::new(facts(), Params::from_lookup(&lookup).expect("settings"))
+    }
+
+    fn near(got: f32, want: f32) -> bool {
+        (got - want).abs() < 0.005 * want
+    }
+
+    #[test]
+    fn two_gpus_on_pci_have_the_known_table() {
+        let model = model(None);
+        let all_reduce = Collective::AllReduce as usize;
+        let cell = |a: Algorithm, p: Protocol| {
+            (
+                model.latencies[all_reduce][a as usize][p as usize],
+                model.bandwidths[all_reduce][a as usize][p as usize],
+            )
+        };
+        for (got, want) in [
+            (cell(Algorithm::Ring, Protocol::LL), (8.6, 12.0)),
+            (cell(Algorithm::Ring, Protocol::Simple), (19.8, 24.0)),
+            (cell(Algorithm::Tree, Protocol::LL), (8.8, 2.905)),
+            (cell(Algorithm::Tree, Protocol::Simple), (16.4, 11.04)),
+        ] {
+            assert!(near(got.0, want.0) && near(got.1, want.1), "{got:?}, want {want:?}");
+        }
+        assert_eq!(cell(Algorithm::Ring, Protocol::LL128).1, 0.0);
+        let reason = model.exclusions[all_reduce][Algorithm::Ring as usize][Protocol::LL128 as usize];
+        assert_eq!(reason, Some(Exclusion::Ll128Net(PathType::Dis)));
+    }
+
+    #[test]
+    fn small_calls_take_one_channel_and_three_warps_and_large_ones_all() {
+        let model = model(None);
+        let small = model.choose(&Request::plain(Collective::AllReduce, 1024), None).expect("a choice");
+        assert_eq!((small.algorithm, small.protocol), (Algorithm::Ring, Protocol::LL));
+        assert_eq!((small.n_channels, small.n_threads), (1, 96));
+        assert!(near(small.time_us, 8.685));
+        let large = model.choose(&Request::plain(Collective::AllReduce, 1 << 20), None).expect("a choice");
+        assert_eq!((large.algorithm, large.protocol), (Algorithm::Ring, Protocol::Simple));
+        assert_eq!((large.n_channels, large.n_threads), (2, 544));
+        assert!(near(large.time_us, 63.5));
+    }
+
+    #[test]
+    fn a_filter_that_leaves_nothing_is_the_users_mistake() {
+        let request = Request::plain(Collective::Broadcast, 1024);
+        let error = model(Some("tree")).choose(&request, None).expect_err("broadcast has no tree");
+        assert!(error.restricted && error.to_string().contains("Broadcast with float"), "{error}");
+        let algorithm = model(Some("tree")).choose(&Request::plain(Collective::AllReduce, 1024), None);
+        assert_eq!(algorithm.expect("a choice").algorithm, Algorithm::Tree);
+    }
+
+    #[test]
+    fn a_tuner_rule_wins_and_sets_the_channels() {
+        let rules =
+            tuner::Rules::parse("allreduce,0,-1,tree,ll128,2,-1,-1\nallreduce,0,2048,tree,simple,2,1,2\n");
+        let chosen =
+            model(None).choose(&Request::plain(Collective::AllReduce, 1024), Some(&rules)).expect("a choice");
+        // The first rule names a combination that may not run here.
+        assert_eq!((chosen.algorithm, chosen.protocol), (Algorithm::Tree, Protocol::Simple));
+        assert_eq!((chosen.n_channels, chosen.time_us), (2, 0.0));
+        let other =
+            model(None).choose(&Request::plain(Collective::Reduce, 1 << 30), Some(&rules)).expect("a choice");
+        assert_eq!((other.algorithm, other.n_channels), (Algorithm::Ring, 1));
+    }
+
+    #[test]
+    fn long_rings_of_tiny_floats_are_the_last_resort() {
+        let mut many = facts();
+        many.n_ranks = 16;
+        many.n_hosts = 1;
+        let model = Model::new(many, Params::default());
+        let mut request = Request::plain(Collective::AllReduce, 1 << 30);
+        let ring = (Algorithm::Ring as usize, Protocol::Simple as usize);
+        let exact = model.cost_table(&request)[ring.0][ring.1];
+        request.dtype = DataType::F8e4m3;
+        assert_eq!(model.cost_table(&request)[ring.0][ring.1], exact * 1024.0);
+        assert_eq!(model.choose(&request, None).expect("a choice").algorithm, Algorithm::Tree);
+    }
+
+    #[test]
+    fn a_lone_rank_copies() {
+        let mut alone = facts();
+        (alone.n_ranks, alone.max_local_ranks, alone.local_ranks) = (1, 1, 1);
+        let model = Model::new(alone, Params::default());
+        let choice = model.choose(&Request::plain(Collective::AllReduce, 64), None).expect("a choice");
+        assert_eq!(
+            (choice.algorithm, choice.protocol, choice.time_us),
+            (Algorithm::Ring, Protocol::Simple, 0.0)
+        );
+    }
+}

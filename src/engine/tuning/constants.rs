@@ -27,7 +27,6 @@ pub mod host {
     pub const FIFO_GB_PER_S: [f64; 3] = [1.5, 3.0, 4.0]; // 2-core EPYC VM, 2026-11-30
 }
 
-/// CUDA devices.
 pub mod nccl {
     //! CUDA devices: numbers as NCCL release 2.30.7 ships them (its `src/graph/tuning.cc`, measured by NVIDIA on
     //! DGX-class machines). Latency is in µs, bandwidth in 10^9 bytes/s. Tables are indexed by algorithm and protocol in the order of
@@ -147,16 +146,16 @@ pub mod nccl {
     /// Share of the modelled bandwidth that the tree reaches, by protocol and by the power of two of 64-byte units.
     pub const TREE_CORRECTION: [[f32; 24]; N_PROTOCOLS] = [
         [
-            1.0, 1.0, 1.0, 1.0, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0,
-            1.0, 1.0, 1.0, 1.0,
+            1.0, 1.0, 1.0, 1.0, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9,
+            1.0, 1.0, 1.0, 1.0, 1.0,
         ],
         [
-            1.0, 1.0, 1.0, 1.0, 1.0, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9, 0.9,
-            0.9, 1.0, 1.0, 1.0,
+            1.0, 1.0, 1.0, 1.0, 1.0, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9,
+            0.9, 0.9, 1.0, 1.0, 1.0,
         ],
         [
-            0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6, 0.5, 0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7,
-            0.8, 0.9, 0.9, 0.9,
+            0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6, 0.5, 0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7,
+            0.7, 0.8, 0.9, 0.9, 0.9,
         ],
     ];
 

@@ -121,7 +121,7 @@ impl Cell<'_> {
             return Some(Exclusion::NoNvls);
         }
         let network_heads = matches!(self.algorithm, Algorithm::CollNetDirect | Algorithm::CollNetChain);
-        if !network_heads && !(self.algorithm == Algorithm::Nvls && several) {
+        if !(network_heads || self.algorithm == Algorithm::Nvls && several) {
             return None;
         }
         let Some(collnet) = &facts.collnet else {
