@@ -8,6 +8,7 @@
 pub mod error;
 pub mod graph;
 pub mod log;
+pub mod plan;
 pub mod sync;
 pub mod topo;
 pub mod tuning;
