@@ -173,6 +173,11 @@ pub fn version() {
     }
 }
 
+/// A line for people that no switch turns off: on stderr, one write, told apart by its first word.
+pub fn notice(text: fmt::Arguments<'_>) {
+    let _ = write_once(io::stderr().lock(), &format!("chorus: {text}\n"));
+}
+
 /// The line that says a setting came from the environment.
 pub fn setting(name: &str, value: impl fmt::Display) {
     info(Subsys::ENV, format_args!("{name} set by environment to {value}"));

@@ -5,6 +5,7 @@
 //! effects: `device`, `bootstrap` → `transport` → `proxy` → `dispatch`; `watch` ·
 //! assembly: `comm`.
 
+pub mod bootstrap;
 pub mod error;
 pub mod graph;
 pub mod log;
