@@ -11,6 +11,7 @@ pub mod chains;
 pub mod channels;
 pub mod connect;
 pub mod heads;
+pub mod lines;
 pub mod rings;
 pub mod trees;
 

@@ -7,34 +7,36 @@
 //! an upper child. For 14 hosts:
 //!
 //! ```text
-//! 0───────────────┐
-//!         ┌───────8───────┐
-//!     ┌───4───┐       ┌───12┐
-//!   ┌─2─┐   ┌─6─┐   ┌─10┐   │
-//!   1   3   5   7   9   11  13
+//! 0───────────────────────┐
+//!             ┌───────────8───────────┐
+//!       ┌─────4─────┐           ┌─────12─┐
+//!    ┌──2──┐     ┌──6──┐     ┌──10─┐     13
+//!    1     3     5     7     9     11
 //! ```
 //!
 //! **Second tree.** With an even number of hosts the first one is read in a mirror (`h` becomes `n-1-h`). All inner vertices of the
 //! first tree are even; in the mirror they are odd: no host is inner in both.
 //!
 //! ```text
-//!       ┌───────────────13
-//!   ┌───5───────┐
-//!  ┌1───┐   ┌───9───┐
-//!  │  ┌─3─┐ ┌─7─┐ ┌─11┐
-//!  0  2   4 6   8 10  12
+//!                ┌───────────────────────13
+//!    ┌───────────5───────────┐
+//! ┌──1─────┐           ┌─────9─────┐
+//! 0     ┌──3──┐     ┌──7──┐     ┌──11─┐
+//!       2     4     6     8     10    12
 //! ```
 //!
 //! With an odd number of hosts a mirror would map even to even, so every host is renamed to its successor instead (`h` becomes
-//! `h+1 mod n`). The last host becomes host 0, so exactly one host, number 0, is inner in both (root of the first tree). For 13 hosts:
+//! `h+1 mod n`). The last host becomes host 0, so exactly one host, number 0, is inner in both. For 13 hosts:
 //!
 //! ```text
-//! 1───────────────┐
-//!         ┌───────9───────┐
-//!     ┌───5───┐       ┌───0
-//!   ┌─3─┐   ┌─7─┐   ┌─11┐
-//!   2   4   6   8   10  12
+//! 1───────────────────────┐
+//!             ┌───────────9───────────┐
+//!       ┌─────5─────┐           ┌─────0
+//!    ┌──3──┐     ┌──7──┐     ┌──11─┐
+//!    2     4     6     8     10    12
 //! ```
+//!
+//! (`chorus trees N` draws these.)
 
 /// One host's place in one tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,103 @@
+//! `chorus`: the tool beside the benchmark programs. A verb is one arm of [`Verb`] and one file with `Args` and `run`.
+//!
+//! Exit status: 0 ok, 64 bad usage (every verb), 3 unusable input, 1 internal error; verbs that judge add their own.
+
+mod trees;
+
+use std::io::{self, BufWriter, Write};
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
+
+/// Status for bad usage.
+const USAGE: u8 = 64;
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "chorus",
+    version,
+    about = "Looks into machines, graphs and records of collective communication",
+    after_help = "Exit status: 0 ok, 64 bad usage, 3 unusable input, 1 internal error; verbs that judge say theirs in their help."
+)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// Double binary tree of N hosts: both trees, roots, depths, inner hosts and which they share
+    Trees(trees::Args),
+}
+
+/// How a verb ends early.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The command line is wrong (64).
+    Usage(String),
+    /// A file cannot be used (3).
+    #[expect(dead_code, reason = "the verbs that read files come next")]
+    Input(String),
+    /// A bug of ours (1).
+    Internal(String),
+    /// Writing the answer failed. A closed pipe ends quietly: its reader has seen enough.
+    Output(io::Error),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
+    let mut out = BufWriter::new(io::stdout().lock());
+    let (name, result) = match &cli.verb {
+        Verb::Trees(args) => ("trees", trees::run(args, &mut out)),
+    };
+    let result = result.and_then(|status| out.flush().map(|()| status).map_err(Failure::from));
+    let (status, message) = match result {
+        Ok(status) => return ExitCode::from(status),
+        Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
+        Err(Failure::Output(error)) => (1, format!("cannot write the answer: {error}")),
+        Err(Failure::Usage(what)) => (USAGE, format!("{what} (see chorus {name} --help)")),
+        Err(Failure::Input(what)) => (3, what),
+        Err(Failure::Internal(what)) => (1, format!("internal error: {what}")),
+    };
+    // What was written before the failure stands above its message.
+    let _ = out.flush();
+    eprintln!("chorus {name}: {message}");
+    ExitCode::from(status)
+}
+
+/// Prints help where it was asked for, and otherwise one line that says what is wrong.
+fn refuse(error: &clap::Error) -> ExitCode {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            // A closed pipe behind `--help` is nobody's concern.
+            let _ = error.print();
+            return ExitCode::SUCCESS;
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
+            eprint!("{}", error.render());
+        }
+        _ => {
+            let text = error.render().to_string();
+            let message: Vec<&str> = text
+                .lines()
+                .map(str::trim)
+                .take_while(|line| !line.is_empty() && !line.starts_with("Usage:"))
+                .collect();
+            let first = std::env::args().nth(1).filter(|word| Cli::command().find_subcommand(word).is_some());
+            let verb = first.map(|word| format!(" {word}")).unwrap_or_default();
+            let message = message.join(" ");
+            eprintln!("chorus{verb}: {} (see chorus{verb} --help)", message.trim_start_matches("error: "));
+        }
+    }
+    ExitCode::from(USAGE)
+}
