@@ -4,4 +4,5 @@
 
 pub mod engine;
 pub mod env;
+pub mod perf;
 pub mod units;

@@ -1,0 +1,12 @@
+//! The benchmark: nccl-tests' command line, table, data checks and exit statuses over the engine or the MPI library.
+//!
+//! [`cli`] makes a plan, `run` sets up the job, `measure` times and checks rows, `report` shows them.
+
+pub mod bandwidth;
+pub mod cli;
+pub mod exit;
+pub mod split;
+pub mod sweep;
+
+/// The release of nccl-tests whose output this is.
+pub const NCCL_TESTS_VERSION: &str = "2.19.6";
