@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn prefixes_look_at_the_names_of_nccl_tests_first() {
         assert_eq!(pass(&["--par", "1"]).unwrap(), ["--parallel_init=1"]);
-        assert_eq!(pass(&["--p", "1"]).unwrap(), ["--parallel_init=1"]);
+        assert_eq!(pass(&["--pr", "ll"]).unwrap(), ["--proto=ll"]);
         assert_eq!(pass(&["--ch", "1"]).unwrap(), ["--check=1"]);
         assert_eq!(pass(&["--alg", "ring"]).unwrap(), ["--algo=ring"]);
         assert!(pass(&["--st", "1"]).unwrap_err().contains("ambiguous; possibilities: '--stepbytes'"));

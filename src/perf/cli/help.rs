@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn options_keep_the_order_of_nccl_tests() {
         let text = usage("x");
-        let order = "tgbeifnmwNpcordzyTGCSJaRxDVMuIKh";
+        let order = "tgbeifnmwNpcodrzyTGCSJaRxDVMuIKh";
         let seen: String = text
             .lines()
             .filter_map(|l| l.trim_start_matches("USAGE: x ").strip_prefix("\t[-"))
