@@ -11,9 +11,20 @@ pub mod chains;
 pub mod channels;
 pub mod connect;
 pub mod heads;
+mod json;
 pub mod lines;
+pub mod model;
 pub mod rings;
+mod search;
+mod search_draft;
+mod search_fabric;
+mod search_nets;
+mod search_walk;
 pub mod trees;
+
+pub use self::model::{Domain, ModelRequest, Variant, model, model_system, search_domain};
+pub use self::search::Attempt;
+pub use self::search_draft::SearchRequest;
 
 use serde::{Deserialize, Serialize};
 

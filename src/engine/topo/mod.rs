@@ -7,8 +7,27 @@
 //! Every rank is a [`NodeType::Gpu`] vertex hanging off the [`NodeType::Dev`] vertex of its device, which owns the NVLink, PCI and
 //! chip-to-chip links. A path is the list of links walked, its bandwidth the smallest among them, its type the farthest.
 
+mod build;
+mod error;
+mod flatten;
+mod json;
 mod kind;
+mod links;
+mod local;
+mod params;
+mod paths;
+mod ranks;
+mod reach;
 mod system;
+mod trim;
+pub mod xml;
 
+pub use self::error::Error;
 pub use self::kind::{CpuArch, CpuVendor, LinkType, NodeType, PathType};
+pub use self::links::nvlink_bw;
+pub use self::local::min_net_bw;
+pub(crate) use self::local::{local_gpus, local_net, local_nets};
+pub use self::params::{NetDevsPolicy, Params};
+pub use self::ranks::number_ranks;
+pub use self::reach::{GdrMode, P2p, check_gdr, check_p2p, forwarding_rank};
 pub use self::system::{Cpu, Dev, Gpu, Hop, Link, Net, Node, NodeData, NodeRef, Path, System};

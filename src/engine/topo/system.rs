@@ -11,6 +11,23 @@ pub struct NodeRef {
     pub index: usize,
 }
 
+impl NodeRef {
+    /// A rank's vertex.
+    pub fn gpu(index: usize) -> Self {
+        Self { kind: NodeType::Gpu, index }
+    }
+
+    /// A network port.
+    pub fn net(index: usize) -> Self {
+        Self { kind: NodeType::Net, index }
+    }
+
+    /// A NUMA domain.
+    pub fn cpu(index: usize) -> Self {
+        Self { kind: NodeType::Cpu, index }
+    }
+}
+
 /// One direction of a link; it belongs to the vertex it leaves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
@@ -40,6 +57,13 @@ pub struct Path {
     pub bw: f32,
     /// How far it is.
     pub kind: PathType,
+}
+
+impl Path {
+    /// No way.
+    pub(crate) const fn none() -> Self {
+        Self { hops: Vec::new(), bw: 0.0, kind: PathType::Dis }
+    }
 }
 
 /// A rank's view of a device.
@@ -138,7 +162,7 @@ pub struct Node {
     pub data: NodeData,
     /// Links that leave it, in search order.
     pub links: Vec<Link>,
-    /// Paths to all vertices of a kind, where computed.
+    /// Paths to all vertices of a kind; empty where the search for them never came near.
     pub paths: [Vec<Path>; NodeType::ALL.len()],
 }
 
@@ -238,6 +262,25 @@ impl System {
         &mut self.nodes[at.kind as usize][at.index]
     }
 
+    /// Takes a vertex and all links to it away; those of its kind behind it move up. Paths are stale afterwards.
+    pub(crate) fn remove(&mut self, gone: NodeRef) {
+        for node in self.nodes.iter_mut().flatten() {
+            node.links.retain(|link| link.to != gone);
+            for link in &mut node.links {
+                if link.to.kind == gone.kind && link.to.index > gone.index {
+                    link.to.index -= 1;
+                }
+            }
+            if let NodeData::Gpu(gpu) = &mut node.data
+                && gone.kind == NodeType::Dev
+                && gpu.parent > gone.index
+            {
+                gpu.parent -= 1;
+            }
+        }
+        self.nodes[gone.kind as usize].remove(gone.index);
+    }
+
     /// The link a hop walks.
     pub fn link(&self, hop: Hop) -> &Link {
         &self.node(hop.from).links[hop.link]
@@ -253,9 +296,30 @@ impl System {
         self.node(from).paths[to.kind as usize].get(to.index)
     }
 
+    /// The path between two vertices; where none is known, one that says so.
+    pub fn path_or_none(&self, from: NodeRef, to: NodeRef) -> &Path {
+        static NO_WAY: Path = Path::none();
+        self.path(from, to).unwrap_or(&NO_WAY)
+    }
+
+    /// The path between two vertices, to change.
+    pub(crate) fn path_mut(&mut self, from: NodeRef, to: NodeRef) -> &mut Path {
+        let n = self.count(to.kind);
+        let paths = &mut self.node_mut(from).paths[to.kind as usize];
+        if paths.is_empty() {
+            paths.resize(n, Path::none());
+        }
+        &mut paths[to.index]
+    }
+
     /// The path between two ranks' vertices.
-    pub fn gpu_path(&self, from: usize, to: usize) -> Option<&Path> {
-        self.path(NodeRef { kind: NodeType::Gpu, index: from }, NodeRef { kind: NodeType::Gpu, index: to })
+    pub fn gpu_path(&self, from: usize, to: usize) -> &Path {
+        self.path_or_none(NodeRef::gpu(from), NodeRef::gpu(to))
+    }
+
+    /// The path from a rank's vertex to a network port.
+    pub fn net_path(&self, gpu: usize, net: usize) -> &Path {
+        self.path_or_none(NodeRef::gpu(gpu), NodeRef::net(net))
     }
 
     /// Position of the vertex with that id.
