@@ -5,4 +5,5 @@
 pub mod engine;
 pub mod env;
 pub mod perf;
+pub mod rendezvous;
 pub mod units;

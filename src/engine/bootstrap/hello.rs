@@ -11,12 +11,16 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use crate::engine::bootstrap::build::{BUILD_BYTES, Build};
 use crate::engine::bootstrap::patience::Patience;
-use crate::engine::bootstrap::{BootstrapError, poll};
+use crate::engine::bootstrap::{BootstrapError, UniqueId, poll};
 
 /// How long a connection may stay silent before it is taken for a stranger's.
 const STRANGER_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a rank that listens may be unreachable: two lost packets, but less than survivors of a death have.
 const UNREACHABLE: Duration = Duration::from_millis(2500);
+/// How long a root has to answer a probe; something else on the port may never do.
+const PROBE: Duration = Duration::from_millis(1000);
+/// Tag of a call to the root that only asks whether it is one.
+pub(crate) const PROBE_TAG: u32 = 1;
 /// Silent connections kept at a time; the oldest goes when more arrive.
 const PENDING_MAX: usize = 256;
 /// NCCL's backlog: all ranks of a large job may call at once.
@@ -267,6 +271,19 @@ pub(crate) fn call(
         std::thread::sleep(patience.nap(pause));
         pause = (pause * 2).min(Duration::from_millis(100));
     };
+    greet(stream, address, own, whom)
+}
+
+fn call_once(address: SocketAddr, own: Hello, whom: &str, limit: Duration) -> Result<Call, BootstrapError> {
+    let stream = TcpStream::connect_timeout(&address, limit).map_err(|source| BootstrapError::Connect {
+        whom: whom.to_owned(),
+        address,
+        source,
+    })?;
+    greet(stream, address, own, whom)
+}
+
+fn greet(stream: TcpStream, address: SocketAddr, own: Hello, whom: &str) -> Result<Call, BootstrapError> {
     let failed = |source: io::Error| BootstrapError::Connect { whom: whom.to_owned(), address, source };
     prepare(&stream).map_err(failed)?;
     let fd = OwnedFd::from(stream);
@@ -284,6 +301,35 @@ pub(crate) fn call_listening(address: SocketAddr, own: Hello, peer: usize) -> Re
         BootstrapError::Late { .. } => BootstrapError::PeerEnded { peer },
         other => other,
     })
+}
+
+/// Which of these ids has a root that answers, asking again until `patience` ends. Strangers on the same ports are passed by.
+pub(crate) fn find_root(
+    ids: &[UniqueId],
+    rank: usize,
+    n_ranks: usize,
+    patience: &mut Patience,
+) -> Result<UniqueId, BootstrapError> {
+    let mut pause = Duration::from_millis(5);
+    loop {
+        for id in ids {
+            let own = Hello::new(id.magic, Purpose::Root, rank, n_ranks, PROBE_TAG);
+            let mut try_once = Patience::new(Some(PROBE));
+            let answer =
+                call_once(id.root, own, "the root", PROBE).and_then(|call| call.finish(&mut try_once));
+            match answer {
+                Ok(_) => return Ok(*id),
+                Err(error @ BootstrapError::DifferentBuild { .. }) => return Err(error),
+                Err(_) => {}
+            }
+        }
+        let place = ids.first().map_or_else(String::new, |id| id.root.to_string());
+        patience.check(|| {
+            format!("process {rank} finds no process 0 of this job at {place} or the ports above it")
+        })?;
+        std::thread::sleep(patience.nap(pause));
+        pause = (pause * 2).min(Duration::from_millis(100));
+    }
 }
 
 /// Errors that a peer which is still starting, or a network that is busy, can cause.

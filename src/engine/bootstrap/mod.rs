@@ -40,6 +40,9 @@ use crate::engine::error::Error;
 use crate::engine::log::{self, Subsys};
 use crate::env;
 
+/// How long a refused connection is tried again without `-T`: about as long as NCCL does.
+const CONNECT_LIMIT: Duration = Duration::from_secs(60);
+
 /// How ranks are to meet.
 #[derive(Clone, Debug, Default)]
 pub struct BootstrapParams {
@@ -114,6 +117,17 @@ impl UniqueId {
         let bound = TcpListener::bind(address).map_err(|source| BootstrapError::Bind { address, source })?;
         root::start(bound, self.magic, limit)
     }
+}
+
+/// Which of these ids has its root running, for processes that cannot know on which port it found room. Asks for a minute at
+/// most, or as long as the limit says.
+pub fn find_root(
+    ids: &[UniqueId],
+    rank: usize,
+    n_ranks: usize,
+    limit: Option<Duration>,
+) -> Result<UniqueId, BootstrapError> {
+    hello::find_root(ids, rank, n_ranks, &mut Patience::new(Some(limit.unwrap_or(CONNECT_LIMIT))))
 }
 
 /// What can go wrong while ranks meet.

@@ -9,7 +9,7 @@ use crate::engine::bootstrap::link::{self, Frame, Link};
 use crate::engine::bootstrap::message::{self, Messages};
 use crate::engine::bootstrap::patience::Patience;
 use crate::engine::bootstrap::root::{ADDRESS_TAG, DONE_TAG, read_address};
-use crate::engine::bootstrap::{BootstrapError, BootstrapParams, UniqueId, poll};
+use crate::engine::bootstrap::{BootstrapError, BootstrapParams, CONNECT_LIMIT, UniqueId, poll};
 use crate::engine::error::Error;
 use crate::engine::log::{self, Subsys};
 
@@ -19,8 +19,6 @@ const GRACE: Duration = Duration::from_millis(700);
 const NEWS: Duration = Duration::from_millis(400);
 /// How long last words may take.
 const LAST_WORDS: Duration = Duration::from_millis(200);
-/// How long a refused connection is tried again without `-T`: about as long as NCCL does.
-const CONNECT_LIMIT: Duration = Duration::from_secs(60);
 
 /// One rank's end of the bootstrap network.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use crate::engine::bootstrap::hello::{Acceptor, Hello, Purpose};
+use crate::engine::bootstrap::hello::{Acceptor, Hello, PROBE_TAG, Purpose};
 use crate::engine::bootstrap::link::{self, Link};
 use crate::engine::bootstrap::patience::Patience;
 use crate::engine::bootstrap::{BootstrapError, poll};
@@ -18,6 +18,8 @@ pub(crate) const ADDRESS_TAG: u32 = 1;
 /// A rank's ring works: it needs the root no more.
 pub(crate) const DONE_TAG: u32 = 2;
 
+/// How long a failed root stays to tell those who come late.
+const LINGER: Duration = Duration::from_secs(10);
 /// How long last words may take.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
@@ -53,10 +55,27 @@ pub(crate) fn start(
 impl Root {
     fn run(mut self) {
         if let Err(error) = self.serve() {
-            let error = Error::from(error);
-            let mut links: Vec<Link> = self.seats.into_iter().filter_map(|seat| seat.link).collect();
-            links.iter_mut().for_each(|link| link.queue_fault(&error));
-            link::flush_briefly(links.iter_mut(), LAST_WORDS);
+            self.tell(&Error::from(error));
+        }
+    }
+
+    /// Tells everybody, and for a while also those who come late: they would find nobody and wait for long.
+    fn tell(mut self, error: &Error) {
+        let mut links: Vec<Link> = self.seats.iter_mut().filter_map(|seat| seat.link.take()).collect();
+        links.iter_mut().for_each(|link| link.queue_fault(error));
+        link::flush_briefly(links.iter_mut(), LAST_WORDS);
+        let mut patience = Patience::new(Some(LINGER));
+        while patience.check(String::new).is_ok() {
+            if let Ok(Some((fd, _))) = self.acceptor.advance() {
+                let mut late = Link::new(fd, 0);
+                late.queue_fault(error);
+                link::flush_briefly(std::iter::once(&mut late), LAST_WORDS);
+                links.push(late);
+            }
+            let fds: Vec<BorrowedFd<'_>> = self.acceptor.fds().collect();
+            if poll::readable(&fds, patience.nap(Duration::from_millis(100))).is_err() {
+                return;
+            }
         }
     }
 
@@ -65,6 +84,9 @@ impl Root {
         loop {
             self.sleep(patience.as_ref())?;
             while let Some((fd, hello)) = self.acceptor.advance()? {
+                if hello.tag == PROBE_TAG {
+                    continue;
+                }
                 // The clock starts with the first rank: until then nobody waits.
                 patience.get_or_insert_with(|| Patience::new(self.limit));
                 self.seat(fd, &hello)?;
