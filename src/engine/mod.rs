@@ -6,6 +6,7 @@
 //! assembly: `comm`.
 
 pub mod bootstrap;
+pub mod device;
 pub mod error;
 pub mod graph;
 pub mod log;

@@ -1,0 +1,3 @@
+//! The seam to what executes plans. [`host`] runs them on CPUs.
+
+pub mod host;
