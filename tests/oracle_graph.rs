@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use chorus::engine::graph::{Attempt, ModelRequest, Variant, model};
+use chorus::engine::graph::{Attempt, ModelRequest, Variant, dump, model, rules};
 use chorus::engine::topo::Params;
 use flate2::read::GzDecoder;
 use serde_json::Value;
@@ -169,6 +169,72 @@ fn searches_take_the_recorded_way() {
                     }
                 }
                 Err(e) => tally.count("models", &name, Some(e.to_string())),
+            }
+        }
+    }
+    tally.finish();
+}
+
+#[test]
+fn graph_files_are_written_as_recorded_and_read_back() {
+    let Some(oracle) = oracle() else { return };
+    let mut tally = Tally::default();
+    for (name, path) in recorded(&oracle.join("v2.30.7/graph")) {
+        let text =
+            fs::read_to_string(oracle.join("topologies").join(format!("{name}.xml"))).expect("a topology");
+        for (variant, want) in load(&path)["variants"].as_object().expect("variants") {
+            let got = model(&text, &Params::default(), request(variant)).expect("a machine");
+            for (d, domain) in got.domains.iter().enumerate() {
+                let name = format!("{name}/{variant}/{d}");
+                let written = dump::to_text(&domain.system, &domain.graphs);
+                let text = want["domains"][d]["graphXml"].as_str().expect("a graph file");
+                tally.count("graph files", &name, differ_lines(text, &written));
+                let root = chorus::engine::topo::xml::read_graphs(&written).expect("our own file");
+                for graph in &domain.graphs {
+                    let read = dump::load(&root, &domain.system, graph.id, &Params::default())
+                        .expect("our own graph");
+                    let channels = read.map_or_else(Vec::new, |read| read.channels);
+                    let same = channels == graph.channels;
+                    tally.count("graphs read back", &name, (!same).then(|| "other channels".to_owned()));
+                }
+            }
+        }
+    }
+    tally.finish();
+}
+
+fn differ_lines(want: &str, got: &str) -> Option<String> {
+    let pairs = want.lines().zip(got.lines()).enumerate();
+    let first = pairs.into_iter().find(|(_, (want, got))| want != got);
+    first.map(|(i, (want, got))| format!("line {}:\n    want {want}\n    got  {got}", i + 1)).or_else(|| {
+        (want.lines().count() != got.lines().count()).then(|| "another number of lines".to_owned())
+    })
+}
+
+#[test]
+fn graphs_of_every_machine_keep_the_rules() {
+    let Some(oracle) = oracle() else { return };
+    let mut tally = Tally::default();
+    for entry in fs::read_dir(oracle.join("topologies")).expect("a folder of topologies") {
+        let path = entry.expect("a file").path();
+        if path.extension().is_none_or(|extension| extension != "xml") {
+            continue;
+        }
+        let text = fs::read_to_string(&path).expect("a topology");
+        for multi_host in [false, true] {
+            let name = format!("{} {multi_host}", path.display());
+            let variant = match model(&text, &Params::default(), ModelRequest { multi_host, coll_net: false })
+            {
+                Ok(variant) => variant,
+                Err(e) => {
+                    tally.count("machines", &name, Some(e.to_string()));
+                    continue;
+                }
+            };
+            for domain in &variant.domains {
+                for graph in &domain.graphs {
+                    tally.count("rules", &name, rules::check(&domain.system, graph).err());
+                }
             }
         }
     }

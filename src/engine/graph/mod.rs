@@ -10,11 +10,13 @@
 pub mod chains;
 pub mod channels;
 pub mod connect;
+pub mod dump;
 pub mod heads;
 mod json;
 pub mod lines;
 pub mod model;
 pub mod rings;
+pub mod rules;
 mod search;
 mod search_draft;
 mod search_fabric;

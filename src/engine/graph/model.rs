@@ -1,5 +1,6 @@
 //! From a machine's description to its graphs, as one process would find them: the entry to everything pure below.
 
+use crate::engine::graph::dump;
 use crate::engine::graph::search::{Attempt, search};
 use crate::engine::graph::search_draft::SearchRequest;
 use crate::engine::graph::search_fabric::Fabric;
@@ -80,7 +81,7 @@ pub fn model_system(mut system: System, params: &Params, request: ModelRequest) 
     let mut domains = Vec::new();
     for &root in &roots {
         let part = system.domain(&parts, root, n_ranks, params)?;
-        domains.push(search_domain(part, params, request.coll_net));
+        domains.push(search_domain(part, params, request.coll_net)?);
     }
     let place = |part: &usize| roots.iter().position(|root| root == part).unwrap_or_default();
     Ok(Variant { n_gpus, domain_of_local_rank: by_rank.iter().map(place).collect(), domains })
@@ -93,28 +94,56 @@ fn local_ranks(system: &System) -> Vec<usize> {
     order
 }
 
-/// Searches all graphs of a domain, one after the other on the same fabric.
-pub fn search_domain(system: System, params: &Params, coll_net: bool) -> Domain {
-    let mut fabric = Fabric::new(&system);
-    let mut trace = Vec::new();
-    let mut graphs: Vec<SearchGraph> = Vec::new();
-    let mut find = |id, pattern, coll_net, min_channels, max_channels| {
-        let request = SearchRequest { id, pattern, coll_net, min_channels, max_channels };
-        let graph = search(&mut fabric, &system, request, params, &mut trace);
-        let n = graph.n_channels();
-        graphs.push(graph);
-        n
+/// Searches all graphs of a domain, one after the other on the same fabric. Graphs of a given graph file are used as they stand.
+pub fn search_domain(system: System, params: &Params, coll_net: bool) -> Result<Domain, Error> {
+    let mut run = Run {
+        file: params.graph_xml.as_deref().map(xml::read_graphs).transpose()?,
+        fabric: Fabric::new(&system),
+        system: &system,
+        params,
+        graphs: Vec::new(),
+        trace: Vec::new(),
     };
-    let n = find(GraphId::Ring, Pattern::Ring, false, 1, MAX_SEARCH_CHANNELS);
-    find(GraphId::Tree, Pattern::BalancedTree, false, n, n);
+    let n = run.find(GraphId::Ring, Pattern::Ring, (1, MAX_SEARCH_CHANNELS))?;
+    run.find(GraphId::Tree, Pattern::BalancedTree, (n, n))?;
     if coll_net {
-        find(GraphId::CollNetChain, Pattern::Tree, true, n, n);
-        find(GraphId::CollNetDirect, Pattern::CollNetDirect, true, 1, MAX_CHANNELS);
+        run.find(GraphId::CollNetChain, Pattern::Tree, (n, n))?;
+        run.find(GraphId::CollNetDirect, Pattern::CollNetDirect, (1, MAX_CHANNELS))?;
     }
     let modern = (0..system.n_gpus()).all(|g| system.gpu(g).sm >= 90);
     let nvls = modern && system.has_nvswitch() && system.n_gpus() >= 2;
     if nvls {
-        find(GraphId::Nvls, Pattern::Nvls, false, 1, MAX_CHANNELS);
+        run.find(GraphId::Nvls, Pattern::Nvls, (1, MAX_CHANNELS))?;
     }
-    Domain { system, graphs, nvls, trace }
+    let (graphs, trace) = (run.graphs, run.trace);
+    Ok(Domain { system, graphs, nvls, trace })
+}
+
+/// The searches of one domain.
+struct Run<'a> {
+    system: &'a System,
+    params: &'a Params,
+    file: Option<xml::Element>,
+    fabric: Fabric,
+    graphs: Vec<SearchGraph>,
+    trace: Vec<Attempt>,
+}
+
+impl Run<'_> {
+    /// Takes a graph from the file or searches it; answers with its number of channels.
+    fn find(&mut self, id: GraphId, pattern: Pattern, channels: (usize, usize)) -> Result<usize, Error> {
+        let given = match &self.file {
+            Some(file) => dump::load(file, self.system, id, self.params)?,
+            None => None,
+        };
+        let graph = given.unwrap_or_else(|| {
+            let coll_net = matches!(id, GraphId::CollNetChain | GraphId::CollNetDirect);
+            let (min_channels, max_channels) = channels;
+            let request = SearchRequest { id, pattern, coll_net, min_channels, max_channels };
+            search(&mut self.fabric, self.system, request, self.params, &mut self.trace)
+        });
+        let n = graph.n_channels();
+        self.graphs.push(graph);
+        Ok(n)
+    }
 }

@@ -204,25 +204,49 @@ impl Fabric {
 
     /// Walks the first `n` links of a route, taking bandwidth; answers with how many had enough.
     fn follow(&mut self, route: &Route, n: usize, bw: f32) -> usize {
-        let pci_bw = if route.small_packets { bw * 6.0 / 5.0 } else { bw };
         for step in 0..n {
-            let lane = self.walked[route.lanes.start + step];
-            let forward = if self.lanes[lane].is_pci { pci_bw } else { bw };
-            let back = match self.lanes[lane].back {
-                Some((back, BackCost::Eighth)) if !route.from_gpu => Some((back, forward / 8.0)),
-                Some((back, BackCost::Whole)) => Some((back, forward)),
-                _ => None,
-            };
-            let too_little = |(lane, bw): (usize, f32)| bw != 0.0 && self.lanes[lane].bw < bw;
-            if self.lanes[lane].bw < forward || back.is_some_and(too_little) {
+            let costs = self.costs(route, step, bw);
+            if costs.iter().flatten().any(|&(lane, bw)| self.lanes[lane].bw < bw) {
                 return step;
             }
-            self.lanes[lane].bw = take_rounded(self.lanes[lane].bw, forward);
-            if let Some((back, bw)) = back.filter(|&(_, bw)| bw != 0.0) {
-                self.lanes[back].bw = take_rounded(self.lanes[back].bw, bw);
+            for (lane, bw) in costs.into_iter().flatten() {
+                self.lanes[lane].bw = take_rounded(self.lanes[lane].bw, bw);
             }
         }
         n
+    }
+
+    /// Takes a share from every link between two stops whether there is enough or not.
+    pub(crate) fn book(&mut self, from: Stop, to: Stop, allowance: Allowance) {
+        if let Some(route) = self.route(from, to).cloned() {
+            for step in 0..route.lanes.len() {
+                for (lane, bw) in
+                    self.costs(&route, step, allowance.bw * allowance.share).into_iter().flatten()
+                {
+                    self.lanes[lane].bw -= bw;
+                }
+            }
+        }
+    }
+
+    /// A link from which more was taken than it has, beyond what rounding explains.
+    pub(crate) fn overload(&self) -> Option<String> {
+        /// Every walk rounds to 0.001, and a link is part of a few dozen at most.
+        const SLACK: f32 = 0.1;
+        let worst = self.lanes.iter().map(|lane| lane.bw).fold(0.0, f32::min);
+        (worst < -SLACK).then(|| format!("takes {} GB/s more from a link than it has", -worst))
+    }
+
+    /// What one step of a route costs: on its own link, and on the way back.
+    fn costs(&self, route: &Route, step: usize, bw: f32) -> [Option<(usize, f32)>; 2] {
+        let lane = self.walked[route.lanes.start + step];
+        let forward = if self.lanes[lane].is_pci && route.small_packets { bw * 6.0 / 5.0 } else { bw };
+        let back = match self.lanes[lane].back {
+            Some((back, BackCost::Eighth)) if !route.from_gpu => Some((back, forward / 8.0)),
+            Some((back, BackCost::Whole)) => Some((back, forward)),
+            _ => None,
+        };
+        [Some((lane, forward)), back.filter(|&(_, bw)| bw != 0.0)]
     }
 
     /// GB/s left on a GPU's PCI link, whole numbers; -1 without one.
