@@ -15,3 +15,4 @@ pub mod sync;
 pub mod topo;
 pub mod tuning;
 pub mod types;
+pub mod watch;

@@ -36,6 +36,8 @@ pub(crate) enum Purpose {
     Ring = 2,
     /// One message between two ranks.
     Message = 3,
+    /// Two processes watch each other.
+    Control = 4,
 }
 
 /// Who calls, and what for.

@@ -31,6 +31,10 @@ pub use interface::Family;
 pub use patience::{FIRST_REPORT, NEXT_REPORTS, Patience};
 pub use ring::Bootstrap;
 
+pub(crate) use hello::{Acceptor, Call, Hello, Purpose, call_listening};
+pub(crate) use link::{Link, flush_briefly};
+pub(crate) use poll::{LONGEST_NAP, readable};
+
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::time::Duration;
@@ -79,6 +83,11 @@ impl BootstrapParams {
     /// For ranks that all live on this host: nothing leaves the loopback.
     pub fn on_this_host(limit: Option<Duration>) -> Self {
         Self { ifname: Some("=lo".into()), limit, ..Self::default() }
+    }
+
+    /// The address at which to listen.
+    pub(crate) fn ip(&self) -> Result<IpAddr, BootstrapError> {
+        Ok(self.interface(None)?.ip)
     }
 
     fn interface(&self, root: Option<IpAddr>) -> Result<interface::Interface, BootstrapError> {

@@ -1,5 +1,6 @@
 //! Waiting with a limit, and saying so while there is none.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::engine::bootstrap::BootstrapError;
@@ -18,7 +19,15 @@ pub struct Patience {
     next_report: Duration,
 }
 
+/// Set once the watch runs: it reports long waits, with more knowledge.
+static REPORTED_BY_WATCH: AtomicBool = AtomicBool::new(false);
+
 impl Patience {
+    /// From now on waits without an end are no longer reported here.
+    pub(crate) fn leave_reports_to_the_watch() {
+        REPORTED_BY_WATCH.store(true, Ordering::Relaxed);
+    }
+
     /// A wait that begins now. Without a limit it lasts, but is reported after 10 s and then every minute.
     pub fn new(limit: Option<Duration>) -> Self {
         Self { start: Instant::now(), limit, next_report: FIRST_REPORT }
@@ -38,7 +47,7 @@ impl Patience {
             Some(limit) if waited >= limit => Err(BootstrapError::Late { what: waiting(), limit }),
             Some(_) => Ok(()),
             None => {
-                if waited >= self.next_report {
+                if waited >= self.next_report && !REPORTED_BY_WATCH.load(Ordering::Relaxed) {
                     self.next_report += NEXT_REPORTS;
                     log::notice(format_args!("still waiting after {} s: {}", waited.as_secs(), waiting()));
                 }

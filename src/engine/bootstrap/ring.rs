@@ -105,6 +105,11 @@ impl Bootstrap {
         self.magic
     }
 
+    /// Changes the limit of waits.
+    pub fn set_limit(&mut self, limit: Option<Duration>) {
+        self.params.limit = limit;
+    }
+
     /// The limit of waits.
     pub fn limit(&self) -> Option<Duration> {
         self.params.limit
