@@ -3,6 +3,10 @@
 
 pub mod crossover;
 pub mod dataset;
+pub mod format;
+pub mod groups;
+pub mod plot;
 pub mod record;
+pub mod report;
 pub mod ruleset;
 pub mod stats;
