@@ -106,13 +106,7 @@ impl HostModel {
         let bytes = input_bytes as f64;
         let gather = collective == Collective::AllGather;
         let wait = |(base, excess): (f64, f64)| base + excess * self.excess() * cpus;
-        let rate = |traffic: f64, footprint: f64| {
-            if footprint > self.cache_bytes as f64 * profile::NON_TEMPORAL_FACTOR {
-                traffic / 1e3 / profile::MEMORY_GB_PER_S
-            } else {
-                traffic / 1e3 / (profile::CACHE_GB_PER_S * cpus)
-            }
-        };
+        let rate = |traffic: f64, footprint: f64| self.move_us(traffic, footprint);
         match choice.algorithm {
             Algorithm::OneShot => {
                 // Every rank writes its payload, reads all of them, writes its result.
@@ -124,6 +118,16 @@ impl HostModel {
                 wait(profile::TWOSHOT_LATENCY) + rate(bytes * (n + results), bytes * (n + results))
             }
             algorithm => self.fifo_time_us(collective, algorithm, choice, bytes),
+        }
+    }
+
+    /// Time to load and store `traffic` bytes, all ranks together, when `footprint` bytes are touched, µs.
+    fn move_us(&self, traffic: f64, footprint: f64) -> f64 {
+        if footprint > self.cache_bytes as f64 * profile::NON_TEMPORAL_FACTOR {
+            traffic / 1e3 / profile::MEMORY_GB_PER_S
+        } else {
+            let cpus = self.n_cpus.min(self.n_ranks).max(1) as f64;
+            traffic / 1e3 / (profile::CACHE_GB_PER_S * cpus)
         }
     }
 
@@ -139,7 +143,9 @@ impl HostModel {
         };
         // All ranks move their share at the same time over the CPUs there are.
         let sharing = n / self.n_cpus.clamp(1, self.n_ranks) as f64;
-        steps * step + wire * sharing / 1e3 / profile::FIFO_GB_PER_S[p]
+        // Beside the FIFO's own work: input to slot, slot to result or next slot.
+        let through = (wire * sharing / 1e3 / profile::FIFO_GB_PER_S[p]).max(self.move_us(3.0 * wire * n, 2.0 * n * bytes));
+        steps * step + through
     }
 
     /// The channels a classic call of this size uses: at least a slot's worth of bytes for each.

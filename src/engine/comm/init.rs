@@ -1,0 +1,394 @@
+//! Set-up of a communicator. [`set_up`] is the list of phases; every rank of the process runs it in a thread of its own.
+
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use super::Inner;
+use super::planner::Planner;
+use super::registry;
+use crate::engine::bootstrap::{Bootstrap, BootstrapParams, Handoff, UniqueId};
+use crate::engine::comm::layout;
+use crate::engine::device::host::classic::Classic;
+use crate::engine::device::host::collectives::{Peer, Team};
+use crate::engine::device::host::control::{CONTROL_BYTES, Control};
+use crate::engine::device::host::machine;
+use crate::engine::device::host::process;
+use crate::engine::device::host::rank::RankCore;
+use crate::engine::device::host::reachable::Reachable;
+use crate::engine::device::host::region::{Mapping, Region};
+use crate::engine::device::host::wait::Policy;
+use crate::engine::device::host::{cta, fifo};
+use crate::engine::error::{Error, Result};
+use crate::engine::log::{self, Subsys};
+use crate::engine::plan;
+use crate::engine::transport::{PeerInfo, Reach, TransportKind, allow_p2p, p2p, share_kernel, shm};
+use crate::engine::tuning::filter::Filter;
+use crate::engine::tuning::host::HostModel;
+use crate::env;
+
+/// Address space of a segment, bytes: 64 channels of FIFOs in every direction fit.
+const SEGMENT_RESERVE: usize = 16 << 30;
+/// Most channels.
+const MAX_CHANNELS: u32 = 32;
+
+/// What a communicator is made from.
+#[derive(Clone, Debug)]
+pub struct CommInit {
+    /// Names the communicator.
+    pub id: UniqueId,
+    /// All ranks.
+    pub n_ranks: usize,
+    /// The ranks of this call.
+    pub ranks: Vec<usize>,
+    /// The engine's settings.
+    pub settings: Settings,
+    /// Limit of every wait, start-up included.
+    pub limit: Option<Duration>,
+}
+
+/// The engine's settings, read once.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How ranks meet.
+    pub bootstrap: BootstrapParams,
+    /// `NCCL_ALGO` and `NCCL_PROTO`.
+    pub filter: Filter,
+    /// `NCCL_SYM_KERNEL`: one-shot and two-shot stay in the choice although `NCCL_ALGO` is set.
+    pub symmetric_anyway: bool,
+    /// `NCCL_P2P_DISABLE`.
+    pub p2p_disable: bool,
+    /// `NCCL_SHM_DISABLE`.
+    pub shm_disable: bool,
+    /// `NCCL_MIN_NCHANNELS`, `NCCL_MAX_NCHANNELS`.
+    pub channels: (Option<u32>, Option<u32>),
+    /// `NCCL_HOSTID`.
+    pub host_id: Option<String>,
+    /// FIFO sizes.
+    pub plan: plan::Params,
+}
+
+impl Settings {
+    /// The settings of this process's environment.
+    ///
+    /// # Errors
+    /// `InvalidUsage` names the variable and the piece that is wrong.
+    pub fn from_env(limit: Option<Duration>) -> Result<Self> {
+        let flag = |name: &str| env::integer(name).is_some_and(|v| v != 0);
+        let count = |name: &str| env::integer(name).filter(|&v| v > 0).map(|v| v as u32);
+        let text = |name: &str| env::text(name).filter(|t| !t.is_empty());
+        let filter = Filter::parse(text("NCCL_ALGO").as_deref(), text("NCCL_PROTO").as_deref())
+            .map_err(Error::NoSuchCombination)?;
+        let mut plan = plan::Params::default();
+        for (bytes, name) in plan.buffer_bytes.iter_mut().zip(["NCCL_LL_BUFFSIZE", "NCCL_LL128_BUFFSIZE", "NCCL_BUFFSIZE"]) {
+            if let Some(size) = env::integer(name).filter(|&v| v > 0) {
+                *bytes = size as usize;
+            }
+        }
+        let settings = Self {
+            bootstrap: BootstrapParams::from_env(limit)?,
+            filter,
+            symmetric_anyway: text("NCCL_SYM_KERNEL").is_some(),
+            p2p_disable: flag("NCCL_P2P_DISABLE"),
+            shm_disable: flag("NCCL_SHM_DISABLE"),
+            channels: (count("NCCL_MIN_NCHANNELS"), count("NCCL_MAX_NCHANNELS")),
+            host_id: text("NCCL_HOSTID"),
+            plan,
+        };
+        for name in ["NCCL_ALGO", "NCCL_PROTO", "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_P2P_DISABLE", "NCCL_HOSTID"] {
+            if let Some(value) = text(name) {
+                log::setting(name, value);
+            }
+        }
+        Ok(settings)
+    }
+}
+
+/// Sets up all ranks of this call, each in a thread of its own because they wait for each other.
+pub(super) fn init(init: CommInit) -> Result<Vec<Inner>> {
+    if init.ranks.is_empty() || init.ranks.iter().any(|&r| r >= init.n_ranks) {
+        return Err(Error::InvalidArgument(format!(
+            "invalid rank requested : {:?} of {} ranks",
+            init.ranks, init.n_ranks
+        )));
+    }
+    if let [rank] = init.ranks[..] {
+        return Ok(vec![set_up(&init, rank)?]);
+    }
+    std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            init.ranks.iter().map(|&rank| scope.spawn({ let init = &init; move || set_up(init, rank) })).collect();
+        threads.into_iter().map(|t| t.join().map_err(|_| Error::Internal("a set-up thread panicked".into()))?).collect()
+    })
+}
+
+fn set_up(init: &CommInit, rank: usize) -> Result<Inner> {
+    let started = Instant::now();
+    let settings = &init.settings;
+    let mut bootstrap = Bootstrap::connect(&init.id, rank, init.n_ranks, &settings.bootstrap)?;
+    let bootstrapped = started.elapsed();
+    let hash = bootstrap.magic();
+    if rank == 0 {
+        log::version();
+    }
+    log::info(
+        Subsys::INIT,
+        format_args!(
+            "[Rank {rank}] ncclCommInitRank rank {rank} nranks {} cudaDev {rank} nvmlDev {rank} busId 0 commId 0x{hash:x} - Init START",
+            init.n_ranks
+        ),
+    );
+    let memory = OwnMemory::create(settings, init.n_ranks)?;
+    registry::publish(hash, rank, &memory.segment, &memory.arena);
+    let peers = exchange_info(&mut bootstrap, settings, rank)?;
+    let reach = reach_all(&mut bootstrap, &memory, &peers, rank)?;
+    let is_peer_mapped = agree(&mut bootstrap, reach.iter().all(|r| r.arena.is_some()))?;
+    registry::withdraw(hash, rank);
+
+    let hosts = layout::hosts(&peers);
+    let n_hosts = hosts.iter().max().map_or(1, |&h| h + 1);
+    let n_cpus = shared_cpus(&peers);
+    let model = HostModel {
+        n_ranks: init.n_ranks,
+        n_hosts,
+        n_cpus,
+        cache_bytes: peers.iter().map(|p| p.cache_bytes).min().unwrap_or(8 << 20),
+        shares_control: true,
+        is_peer_mapped,
+        filter: settings.filter.clone(),
+        symmetric_anyway: settings.symmetric_anyway,
+        n_channels: layout::n_channels(settings.channels),
+    };
+    let layout = layout::build(rank, &hosts, MAX_CHANNELS);
+    log_graph(rank, init.n_ranks, &layout, model.n_channels, &reach);
+    let core = Arc::new(make_core(init, rank, &memory, &reach, &model));
+    process::add(&core);
+    process::allow_cpus(&union_of_cpus(&peers));
+    bootstrap.barrier()?;
+    log::info(
+        Subsys::INIT,
+        format_args!(
+            "ncclCommInitRank rank {rank} nranks {} cudaDev {rank} nvmlDev {rank} busId 0 commId 0x{hash:x} - Init COMPLETE",
+            init.n_ranks
+        ),
+    );
+    log::info(
+        Subsys::INIT | Subsys::PROFILE,
+        format_args!(
+            "Init timings - ncclCommInitRank: rank {rank} nranks {} total {:.2} (bootstrap {:.2}, rest {:.2})",
+            init.n_ranks,
+            started.elapsed().as_secs_f64(),
+            bootstrapped.as_secs_f64(),
+            (started.elapsed() - bootstrapped).as_secs_f64()
+        ),
+    );
+    let planner = Planner::new(rank, model, layout, settings.plan.clone());
+    Ok(Inner {
+        rank,
+        n_ranks: init.n_ranks,
+        n_hosts,
+        core,
+        segment: memory.segment,
+        arena: memory.arena,
+        planner: Mutex::new(planner),
+        limit: Mutex::new(init.limit),
+        bootstrap: Mutex::new(bootstrap),
+        peers,
+    })
+}
+
+/// This rank's segment and arena.
+struct OwnMemory {
+    segment: Arc<Region>,
+    arena: Arc<Region>,
+    arena_reserve: usize,
+    buffer_bytes: [usize; 3],
+}
+
+impl OwnMemory {
+    fn create(settings: &Settings, n_ranks: usize) -> Result<Self> {
+        // Twice the machine's memory is more than can be allocated; the range costs nothing.
+        let arena_reserve = (2 * machine::total_memory() as usize).next_power_of_two().max(64 << 30);
+        let segment = Region::create("chorus-segment", SEGMENT_RESERVE)?;
+        let table = fifo::table_bytes(MAX_CHANNELS as usize, n_ranks);
+        let at = segment.alloc(CONTROL_BYTES + table)?;
+        debug_assert_eq!(at, 0);
+        Ok(Self {
+            segment: Arc::new(segment),
+            arena: Arc::new(Region::create("chorus-arena", arena_reserve)?),
+            arena_reserve,
+            buffer_bytes: settings.plan.buffer_bytes,
+        })
+    }
+}
+
+/// A random number that says which process a rank lives in.
+fn process_number() -> Result<u64> {
+    static NUMBER: OnceLock<u64> = OnceLock::new();
+    if let Some(&number) = NUMBER.get() {
+        return Ok(number);
+    }
+    let fresh = getrandom::u64().map_err(|e| Error::system("asking for random bytes", e))?;
+    Ok(*NUMBER.get_or_init(|| fresh))
+}
+
+fn exchange_info(bootstrap: &mut Bootstrap, settings: &Settings, rank: usize) -> Result<Vec<PeerInfo>> {
+    let (boot_id, host_name) = (machine::boot_id(), machine::host_name());
+    let mine = PeerInfo {
+        rank,
+        host: settings.host_id.clone().unwrap_or_else(|| format!("{host_name}/{boot_id}")),
+        boot_id,
+        host_name,
+        pid: std::process::id(),
+        process: process_number()?,
+        cpus: machine::allowed_cpus(),
+        quota: machine::cpu_quota(),
+        cache_bytes: machine::last_level_cache(),
+        reserve: (SEGMENT_RESERVE, (2 * machine::total_memory() as usize).next_power_of_two().max(64 << 30)),
+        p2p: !settings.p2p_disable,
+        shm: !settings.shm_disable,
+    };
+    let bytes = serde_json::to_vec(&mine).map_err(|e| Error::Internal(e.to_string()))?;
+    let all = bootstrap.all_gather(&bytes)?;
+    let parse = |bytes: &Vec<u8>| {
+        serde_json::from_slice(bytes).map_err(|e| Error::Internal(format!("a peer's description is no description: {e}")))
+    };
+    all.iter().map(parse).collect()
+}
+
+/// Reaches every rank's memory by the first transport that links, or says who cannot be reached.
+fn reach_all(bootstrap: &mut Bootstrap, own: &OwnMemory, peers: &[PeerInfo], rank: usize) -> Result<Vec<Reach>> {
+    let me = &peers[rank];
+    let magic = bootstrap.magic();
+    let foreign: Vec<usize> = peers.iter().filter(|p| p.process != me.process && share_kernel(p, me)).map(|p| p.rank).collect();
+    let mut segments = Handoff::share(bootstrap, own.segment.fd(), &foreign, "segment")?;
+    let p2p_foreign: Vec<usize> = foreign.iter().copied().filter(|&p| allow_p2p(&peers[p], me)).collect();
+    let mut arenas = Handoff::share(bootstrap, own.arena.fd(), &p2p_foreign, "arena")?;
+    let mut reach = Vec::with_capacity(peers.len());
+    for peer in peers {
+        if peer.process == me.process {
+            let (segment, arena) = registry::find(magic, peer.rank)?;
+            let arena = (me.p2p && peer.p2p || peer.rank == rank).then_some(arena);
+            let kind = if arena.is_some() { TransportKind::P2pDirect } else { TransportKind::Shm };
+            reach.push(Reach { kind, segment, arena });
+            continue;
+        }
+        let segment = match foreign.iter().position(|&p| p == peer.rank) {
+            Some(i) => shm::map(peer, take(&mut segments, i, peer, "segment")?.as_fd())?,
+            None => return Err(no_transport(me, peer, "they run on different machines, or NCCL_SHM_DISABLE is set")),
+        };
+        let arena = match p2p_foreign.iter().position(|&p| p == peer.rank) {
+            Some(i) => map_arena(peer, &mut arenas, i),
+            None => None,
+        };
+        let kind = if arena.is_some() { TransportKind::P2pMapped } else { TransportKind::Shm };
+        reach.push(Reach { kind, segment, arena });
+    }
+    Ok(reach)
+}
+
+type Offers = Vec<std::result::Result<std::os::fd::OwnedFd, crate::engine::bootstrap::handoff::HandoffError>>;
+
+/// The descriptor a peer handed over; each is taken once.
+fn take(offers: &mut Offers, i: usize, peer: &PeerInfo, what: &str) -> Result<std::os::fd::OwnedFd> {
+    let used = Err(crate::engine::bootstrap::handoff::HandoffError {
+        peer: peer.rank,
+        by_socket: "already taken".into(),
+        by_proc: "already taken".into(),
+    });
+    std::mem::replace(&mut offers[i], used)
+        .map_err(|e| Error::Unavailable(format!("cannot share the {what} of rank {}: {e}", peer.rank)))
+}
+
+/// A peer's arena, or nothing with a line that says why: then data go through FIFO slots.
+fn map_arena(peer: &PeerInfo, offers: &mut Offers, i: usize) -> Option<Arc<Mapping>> {
+    let mapped = take(offers, i, peer, "arena").and_then(|fd| p2p::map(peer, fd.as_fd()));
+    mapped
+        .inspect_err(|e| {
+            log::info(Subsys::INIT | Subsys::P2P, format_args!("P2P to rank {} is off, using SHM: {e}", peer.rank));
+        })
+        .ok()
+}
+
+fn no_transport(me: &PeerInfo, peer: &PeerInfo, why: &str) -> Error {
+    log::warn(format_args!("No transport found for rank {}[0] -> rank {}[0]", me.rank, peer.rank));
+    Error::Unavailable(format!(
+        "no transport found for rank {} ({}) -> rank {} ({}): {why}",
+        me.rank, me.host_name, peer.rank, peer.host_name
+    ))
+}
+
+/// Whether the statement holds on every rank.
+fn agree(bootstrap: &mut Bootstrap, here: bool) -> Result<bool> {
+    Ok(bootstrap.all_gather(&[u8::from(here)])?.iter().all(|answer| answer == &[1]))
+}
+
+fn union_of_cpus(peers: &[PeerInfo]) -> Vec<usize> {
+    let mut cpus: Vec<usize> = peers.iter().flat_map(|p| p.cpus.iter().copied()).collect();
+    cpus.sort_unstable();
+    cpus.dedup();
+    cpus
+}
+
+/// CPUs all ranks of this machine may use together, cut by the cgroup quota. Launchers bind each rank to a core: a rank alone would
+/// believe that it shares one core with everybody.
+fn shared_cpus(peers: &[PeerInfo]) -> usize {
+    let union = union_of_cpus(peers).len();
+    let quota = peers.iter().filter_map(|p| p.quota).fold(f64::INFINITY, f64::min);
+    (union as f64).min(quota.ceil()).max(1.0) as usize
+}
+
+fn make_core(init: &CommInit, rank: usize, own: &OwnMemory, reach: &[Reach], model: &HostModel) -> RankCore {
+    let peers = reach
+        .iter()
+        .enumerate()
+        .map(|(r, reach)| Peer {
+            control: Control::of(reach.segment.clone()),
+            arena: reach.arena.clone(),
+            // Own pages are populated when they are allocated.
+            populated: if r == rank { usize::MAX } else { 0 },
+        })
+        .collect();
+    let team = Team::new(rank, peers, Policy::new(init.n_ranks, model.n_cpus));
+    let ranks = reach.iter().map(|r| (r.segment.clone(), r.arena.clone())).collect();
+    let memory = Reachable::new(own.segment.clone(), ranks, CONTROL_BYTES);
+    let place = cta::Place {
+        rank,
+        n_ranks: init.n_ranks,
+        channel: 0,
+        n_channels: MAX_CHANNELS as usize,
+        buffer_bytes: own.buffer_bytes,
+    };
+    RankCore::new(rank, team, Classic::new(Arc::new(memory), place))
+}
+
+/// Rings, trees and connections in the library's own form.
+fn log_graph(rank: usize, n_ranks: usize, layout: &plan::Layout, n_channels: u32, reach: &[Reach]) {
+    if !log::is_on(Subsys::INIT) && !log::is_on(Subsys::GRAPH) {
+        return;
+    }
+    let width = (n_ranks.max(2) - 1).to_string().len();
+    let mut trees = String::from("Trees");
+    for c in 0..n_channels as usize {
+        let (ring, tree) = (&layout.rings[c], &layout.trees[c]);
+        if rank == 0 {
+            let order: Vec<String> = ring.order().iter().map(|r| format!("{r:>width$}")).collect();
+            log::info(Subsys::INIT, format_args!("Channel {c:02}/{n_channels:02} : {}", order.join(" ")));
+        }
+        let at = |r: Option<&usize>| r.map_or(-1, |&r| r as i64);
+        let downs = format!("{}/{}/{}", at(tree.down.first()), at(tree.down.get(1)), at(tree.down.get(2)));
+        let up = at(tree.up.as_ref());
+        trees.push_str(&format!(" [{c}] {downs}->{rank}->{up}"));
+        log::info(Subsys::GRAPH, format_args!("Ring {c:02} : {} -> {rank} -> {}", ring.prev(), ring.next()));
+        log::info(Subsys::GRAPH, format_args!("Tree {c} : {up} -> {rank} -> {downs}"));
+        if n_ranks > 1 {
+            let next = ring.next();
+            let kind = reach[next].kind;
+            log::info(
+                Subsys::INIT | Subsys::P2P | Subsys::SHM,
+                format_args!("Channel {c:02}/0 : {rank}[{rank}] -> {next}[{next}] via {kind}"),
+            );
+        }
+    }
+    log::info(Subsys::INIT, format_args!("{trees}"));
+}

@@ -1,0 +1,147 @@
+//! From a call to what runs: the choice and the plan, cached by everything they depend on.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::engine::device::host::collectives::{Shape, Shots};
+use crate::engine::device::host::reduce::Reducer;
+use crate::engine::error::{Error, Result};
+use crate::engine::plan::{self, Layout, Plan};
+use crate::engine::tuning::constants::host as profile;
+use crate::engine::tuning::host::{Choice, Forced, HostModel};
+use crate::engine::types::{Algorithm, Collective, DataType, RedOp};
+
+/// What a plan depends on. `scale` holds PreMulSum's scalar as bits, so that keys can be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub(super) collective: Collective,
+    /// Elements of one rank's input.
+    pub(super) count: usize,
+    pub(super) dtype: DataType,
+    op: &'static str,
+    scale: u64,
+}
+
+impl Key {
+    pub(super) fn new(collective: Collective, count: usize, dtype: DataType, op: RedOp) -> Self {
+        let scale = if let RedOp::PreMulSum(scalar) = op { scalar.to_bits() } else { 0 };
+        Self { collective, count, dtype, op: op.name(), scale }
+    }
+}
+
+/// What runs for a key.
+#[derive(Clone, Debug)]
+pub(super) struct Planned {
+    pub(super) choice: Choice,
+    pub(super) reducer: Reducer,
+    pub(super) run: Run,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Run {
+    /// One rank: its input to its result.
+    Local,
+    Symmetric(Shape),
+    Classic(Arc<Plan>),
+}
+
+/// Chooses and plans for one rank; equal inputs on all ranks give agreeing plans.
+#[derive(Debug)]
+pub(super) struct Planner {
+    pub(super) rank: usize,
+    pub(super) model: HostModel,
+    pub(super) layout: Layout,
+    pub(super) params: plan::Params,
+    forced: Forced,
+    last: Option<(Key, Planned)>,
+    known: HashMap<Key, Planned>,
+}
+
+impl Planner {
+    pub(super) fn new(rank: usize, model: HostModel, layout: Layout, params: plan::Params) -> Self {
+        Self { rank, model, layout, params, forced: Forced::default(), last: None, known: HashMap::new() }
+    }
+
+    /// Fixes a part of every later choice.
+    pub(super) fn force(&mut self, forced: Forced) {
+        self.forced = forced;
+        self.last = None;
+        self.known.clear();
+    }
+
+    /// What a call runs.
+    pub(super) fn choose(&self, key: &Key) -> Result<Choice> {
+        let input_bytes = (key.count * key.dtype.size()) as u64;
+        self.model.choose(key.collective, input_bytes, self.forced).map_err(Error::NoSuchCombination)
+    }
+
+    /// The plan of a call, from the cache when it was planned before.
+    #[inline]
+    pub(super) fn plan(&mut self, key: Key, op: RedOp) -> Result<Planned> {
+        if let Some((last, planned)) = &self.last
+            && *last == key
+        {
+            return Ok(planned.clone());
+        }
+        let planned = match self.known.get(&key) {
+            Some(planned) => planned.clone(),
+            None => {
+                let planned = self.make(&key, op)?;
+                self.known.insert(key, planned.clone());
+                planned
+            }
+        };
+        self.last = Some((key, planned.clone()));
+        Ok(planned)
+    }
+
+    fn make(&self, key: &Key, op: RedOp) -> Result<Planned> {
+        let choice = self.choose(key)?;
+        // Data movement is planned in bytes, as in NCCL.
+        let gather = key.collective == Collective::AllGather;
+        let (dtype, count) =
+            if gather { (DataType::Uint8, key.count * key.dtype.size()) } else { (key.dtype, key.count) };
+        let reducer = Reducer::new(dtype, if gather { RedOp::Sum } else { op }, self.model.n_ranks);
+        let run = match choice.algorithm {
+            _ if self.model.n_ranks == 1 => Run::Local,
+            Algorithm::OneShot => Run::Symmetric(self.shape(Shots::One, key.collective, dtype, count, reducer)),
+            Algorithm::TwoShot => Run::Symmetric(self.shape(Shots::Two, key.collective, dtype, count, reducer)),
+            _ => {
+                let request = plan::Request {
+                    collective: key.collective,
+                    count,
+                    dtype,
+                    n_ranks: self.model.n_ranks,
+                    rank: self.rank,
+                };
+                Run::Classic(Arc::new(plan::build(&request, &choice, &self.layout, &self.params)))
+            }
+        };
+        Ok(Planned { choice, reducer, run })
+    }
+
+    fn shape(&self, shots: Shots, collective: Collective, dtype: DataType, n_elem: usize, reducer: Reducer) -> Shape {
+        let elem_bytes = dtype.size();
+        let n_ranks = self.model.n_ranks;
+        let input = (n_elem * elem_bytes) as u64;
+        let (inputs, results) = match collective {
+            Collective::AllGather => (n_ranks as u64, (n_ranks * n_ranks) as u64),
+            _ => (n_ranks as u64, n_ranks as u64),
+        };
+        let (least, most, per_cpu) = profile::TWOSHOT_CHUNK;
+        let workers = self.model.n_cpus.clamp(1, n_ranks) as u64;
+        // AllGather already has a chunk for each source block.
+        let pieces = if collective == Collective::AllGather { inputs } else { 1 };
+        let chunk = (input * pieces / (workers * per_cpu)).clamp(least, most) / 64 * 64;
+        let footprint = (inputs + results) * input;
+        Shape {
+            collective,
+            shots,
+            reducer,
+            elem_bytes,
+            n_elem,
+            chunk_elem: chunk as usize / elem_bytes,
+            non_temporal: footprint as f64 > self.model.cache_bytes as f64 * profile::NON_TEMPORAL_FACTOR,
+        }
+    }
+}
