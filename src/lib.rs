@@ -7,3 +7,13 @@ pub mod env;
 pub mod perf;
 pub mod rendezvous;
 pub mod units;
+
+pub use engine::bootstrap::UniqueId;
+pub use engine::comm::buffer::{Buffer, Span};
+pub use engine::comm::group::{group_end, group_start};
+pub use engine::comm::stream::{Graph, Stream};
+pub use engine::comm::{CommInit, Communicator, MemoryUse, RegHandle, Registration, Settings, device_name};
+pub use engine::device::host::event::Event;
+pub use engine::error::{Error, Result};
+pub use engine::tuning::host::{Choice, Forced};
+pub use engine::types::{Algorithm, Collective, DataType, Protocol, RedOp};

@@ -6,6 +6,7 @@
 //! assembly: `comm`.
 
 pub mod bootstrap;
+pub mod comm;
 pub mod device;
 pub mod error;
 pub mod graph;
@@ -13,6 +14,7 @@ pub mod log;
 pub mod plan;
 pub mod sync;
 pub mod topo;
+pub mod transport;
 pub mod tuning;
 pub mod types;
 pub mod watch;

@@ -150,6 +150,18 @@ pub enum RedOp {
 }
 
 impl RedOp {
+    /// NCCL's number of it, as log lines show it.
+    pub fn code(self) -> u32 {
+        match self {
+            Self::Sum => 0,
+            Self::Prod => 1,
+            Self::Max => 2,
+            Self::Min => 3,
+            Self::Avg => 4,
+            Self::PreMulSum(_) => 5,
+        }
+    }
+
     /// nccl-tests' word for it.
     pub fn name(self) -> &'static str {
         match self {

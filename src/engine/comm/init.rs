@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::Inner;
+use super::layout;
 use super::planner::Planner;
 use super::registry;
 use crate::engine::bootstrap::{Bootstrap, BootstrapParams, Handoff, UniqueId};
-use crate::engine::comm::layout;
 use crate::engine::device::host::classic::Classic;
 use crate::engine::device::host::collectives::{Peer, Team};
 use crate::engine::device::host::control::{CONTROL_BYTES, Control};
@@ -25,12 +25,13 @@ use crate::engine::plan;
 use crate::engine::transport::{PeerInfo, Reach, TransportKind, allow_p2p, p2p, share_kernel, shm};
 use crate::engine::tuning::filter::Filter;
 use crate::engine::tuning::host::HostModel;
+use crate::engine::types::Protocol;
 use crate::env;
 
 /// Address space of a segment, bytes: 64 channels of FIFOs in every direction fit.
 const SEGMENT_RESERVE: usize = 16 << 30;
 /// Most channels.
-const MAX_CHANNELS: u32 = 32;
+pub(super) const MAX_CHANNELS: u32 = 32;
 
 /// What a communicator is made from.
 #[derive(Clone, Debug)]
@@ -64,6 +65,8 @@ pub struct Settings {
     pub channels: (Option<u32>, Option<u32>),
     /// `NCCL_HOSTID`.
     pub host_id: Option<String>,
+    /// `-x`: CTA policy of the communicator. Every policy gives the same plans on the host, where CTAs are tasks and cost no cores.
+    pub cta_policy: Option<u32>,
     /// FIFO sizes.
     pub plan: plan::Params,
 }
@@ -79,12 +82,9 @@ impl Settings {
         let text = |name: &str| env::text(name).filter(|t| !t.is_empty());
         let filter = Filter::parse(text("NCCL_ALGO").as_deref(), text("NCCL_PROTO").as_deref())
             .map_err(Error::NoSuchCombination)?;
-        let mut plan = plan::Params::default();
-        for (bytes, name) in plan.buffer_bytes.iter_mut().zip(["NCCL_LL_BUFFSIZE", "NCCL_LL128_BUFFSIZE", "NCCL_BUFFSIZE"]) {
-            if let Some(size) = env::integer(name).filter(|&v| v > 0) {
-                *bytes = size as usize;
-            }
-        }
+        let bytes = |name: &str| env::integer(name).filter(|&v| v > 0).map(|v| v as usize);
+        let buffers = [bytes("NCCL_LL_BUFFSIZE"), bytes("NCCL_LL128_BUFFSIZE"), bytes("NCCL_BUFFSIZE")];
+        let plan = plan::Params::default().with_buffers(buffers);
         let settings = Self {
             bootstrap: BootstrapParams::from_env(limit)?,
             filter,
@@ -93,6 +93,7 @@ impl Settings {
             shm_disable: flag("NCCL_SHM_DISABLE"),
             channels: (count("NCCL_MIN_NCHANNELS"), count("NCCL_MAX_NCHANNELS")),
             host_id: text("NCCL_HOSTID"),
+            cta_policy: None,
             plan,
         };
         for name in ["NCCL_ALGO", "NCCL_PROTO", "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_P2P_DISABLE", "NCCL_HOSTID"] {
@@ -160,7 +161,7 @@ fn set_up(init: &CommInit, rank: usize) -> Result<Inner> {
         n_channels: layout::n_channels(settings.channels),
     };
     let layout = layout::build(rank, &hosts, MAX_CHANNELS);
-    log_graph(rank, init.n_ranks, &layout, model.n_channels, &reach);
+    log_graph(rank, &hosts, &layout, model.n_channels, &reach);
     let core = Arc::new(make_core(init, rank, &memory, &reach, &model));
     process::add(&core);
     process::allow_cpus(&union_of_cpus(&peers));
@@ -182,7 +183,7 @@ fn set_up(init: &CommInit, rank: usize) -> Result<Inner> {
             (started.elapsed() - bootstrapped).as_secs_f64()
         ),
     );
-    let planner = Planner::new(rank, model, layout, settings.plan.clone());
+    let planner = Planner::new(rank, model, layout, settings.plan);
     Ok(Inner {
         rank,
         n_ranks: init.n_ranks,
@@ -193,7 +194,6 @@ fn set_up(init: &CommInit, rank: usize) -> Result<Inner> {
         planner: Mutex::new(planner),
         limit: Mutex::new(init.limit),
         bootstrap: Mutex::new(bootstrap),
-        peers,
     })
 }
 
@@ -201,25 +201,26 @@ fn set_up(init: &CommInit, rank: usize) -> Result<Inner> {
 struct OwnMemory {
     segment: Arc<Region>,
     arena: Arc<Region>,
-    arena_reserve: usize,
     buffer_bytes: [usize; 3],
 }
 
 impl OwnMemory {
     fn create(settings: &Settings, n_ranks: usize) -> Result<Self> {
-        // Twice the machine's memory is more than can be allocated; the range costs nothing.
-        let arena_reserve = (2 * machine::total_memory() as usize).next_power_of_two().max(64 << 30);
         let segment = Region::create("chorus-segment", SEGMENT_RESERVE)?;
         let table = fifo::table_bytes(MAX_CHANNELS as usize, n_ranks);
         let at = segment.alloc(CONTROL_BYTES + table)?;
         debug_assert_eq!(at, 0);
         Ok(Self {
             segment: Arc::new(segment),
-            arena: Arc::new(Region::create("chorus-arena", arena_reserve)?),
-            arena_reserve,
-            buffer_bytes: settings.plan.buffer_bytes,
+            arena: Arc::new(Region::create("chorus-arena", arena_reserve())?),
+            buffer_bytes: [Protocol::LL, Protocol::LL128, Protocol::Simple].map(|p| settings.plan.buffer_bytes(p)),
         })
     }
+}
+
+/// Address space of an arena, bytes: twice the machine's memory is more than can be allocated, and the range costs nothing.
+fn arena_reserve() -> usize {
+    (2 * machine::total_memory() as usize).next_power_of_two().max(64 << 30)
 }
 
 /// A random number that says which process a rank lives in.
@@ -244,7 +245,7 @@ fn exchange_info(bootstrap: &mut Bootstrap, settings: &Settings, rank: usize) ->
         cpus: machine::allowed_cpus(),
         quota: machine::cpu_quota(),
         cache_bytes: machine::last_level_cache(),
-        reserve: (SEGMENT_RESERVE, (2 * machine::total_memory() as usize).next_power_of_two().max(64 << 30)),
+        reserve: (SEGMENT_RESERVE, arena_reserve()),
         p2p: !settings.p2p_disable,
         shm: !settings.shm_disable,
     };
@@ -363,16 +364,18 @@ fn make_core(init: &CommInit, rank: usize, own: &OwnMemory, reach: &[Reach], mod
 }
 
 /// Rings, trees and connections in the library's own form.
-fn log_graph(rank: usize, n_ranks: usize, layout: &plan::Layout, n_channels: u32, reach: &[Reach]) {
+fn log_graph(rank: usize, hosts: &[usize], layout: &plan::Layout, n_channels: u32, reach: &[Reach]) {
     if !log::is_on(Subsys::INIT) && !log::is_on(Subsys::GRAPH) {
         return;
     }
+    let n_ranks = hosts.len();
+    let order = layout::ring_order(hosts);
     let width = (n_ranks.max(2) - 1).to_string().len();
     let mut trees = String::from("Trees");
     for c in 0..n_channels as usize {
         let (ring, tree) = (&layout.rings[c], &layout.trees[c]);
         if rank == 0 {
-            let order: Vec<String> = ring.order().iter().map(|r| format!("{r:>width$}")).collect();
+            let order: Vec<String> = order.iter().map(|r| format!("{r:>width$}")).collect();
             log::info(Subsys::INIT, format_args!("Channel {c:02}/{n_channels:02} : {}", order.join(" ")));
         }
         let at = |r: Option<&usize>| r.map_or(-1, |&r| r as i64);

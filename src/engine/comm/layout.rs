@@ -30,17 +30,25 @@ pub(super) fn hosts(peers: &[PeerInfo]) -> Vec<usize> {
         .collect()
 }
 
+fn members(hosts: &[usize]) -> Vec<Vec<usize>> {
+    let n_hosts = hosts.iter().max().map_or(1, |&h| h + 1);
+    (0..n_hosts).map(|h| (0..hosts.len()).filter(|&r| hosts[r] == h).collect()).collect()
+}
+
+/// The ring: hosts one after the other, inside each its ranks in order.
+pub(super) fn ring_order(hosts: &[usize]) -> Vec<usize> {
+    members(hosts).concat()
+}
+
 /// Every channel's ring and tree as `rank` sees them.
 pub(super) fn build(rank: usize, hosts: &[usize], n_channels: u32) -> Layout {
-    let n_hosts = hosts.iter().max().map_or(1, |&h| h + 1);
-    let members: Vec<Vec<usize>> =
-        (0..n_hosts).map(|h| (0..hosts.len()).filter(|&r| hosts[r] == h).collect()).collect();
-    let order: Vec<usize> = members.iter().flatten().copied().collect();
+    let members = members(hosts);
+    let order = ring_order(hosts);
     let trees: Vec<Tree> = (0..2).map(|t| tree(rank, hosts, &members, t)).collect();
     Layout {
         rings: (0..n_channels).map(|_| Ring::new(&order, rank)).collect(),
         trees: (0..n_channels as usize).map(|c| trees[c % 2].clone()).collect(),
-        n_hosts,
+        n_hosts: members.len(),
     }
 }
 

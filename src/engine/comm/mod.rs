@@ -3,7 +3,9 @@
 pub mod buffer;
 pub mod group;
 mod init;
+mod layout;
 mod planner;
+mod registry;
 pub mod stream;
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,8 +44,8 @@ struct Inner {
     arena: Arc<Region>,
     planner: Mutex<Planner>,
     limit: Mutex<Option<Duration>>,
-    bootstrap: Bootstrap,
-    hash: u64,
+    /// Locked while all ranks do something out of band together.
+    bootstrap: Mutex<Bootstrap>,
 }
 
 /// How a buffer is registered.
@@ -91,6 +93,11 @@ unsafe impl Send for Request {}
 // SAFETY: as above; a request is only read.
 unsafe impl Sync for Request {}
 
+/// What executes the ranks of this process: the processor's name, without brackets.
+pub fn device_name() -> String {
+    machine::cpu_name().replace(['[', ']'], "")
+}
+
 impl Communicator {
     /// Joins `init.ranks` of this process to the communicator named by `init.id`; blocks until all ranks have. One handle per rank, in order.
     ///
@@ -115,11 +122,6 @@ impl Communicator {
         self.inner.n_hosts
     }
 
-    /// What executes this rank.
-    pub fn device_name(&self) -> String {
-        machine::cpu_name()
-    }
-
     /// Sets or lifts the limit of every later wait (`-T`).
     pub fn set_limit(&self, limit: Option<Duration>) {
         *self.inner.limit.lock().unwrap_or_else(PoisonError::into_inner) = limit;
@@ -141,7 +143,10 @@ impl Communicator {
     pub fn register(&self, buffer: &Buffer, kind: Registration) -> Result<RegHandle> {
         buffer.span(0).check("registered", buffer.len(), &self.inner.core)?;
         if kind == Registration::Window {
-            let sizes = self.inner.bootstrap.all_gather(&(buffer.len() as u64).to_ne_bytes())?;
+            let sizes = {
+                let mut bootstrap = self.inner.bootstrap.lock().unwrap_or_else(PoisonError::into_inner);
+                bootstrap.all_gather(&(buffer.len() as u64).to_ne_bytes())?
+            };
             let mine = (buffer.len() as u64).to_ne_bytes();
             if let Some(rank) = sizes.iter().position(|size| *size != mine) {
                 return Err(Error::InvalidArgument(format!(

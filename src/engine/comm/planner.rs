@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::engine::device::host::collectives::{Shape, Shots};
 use crate::engine::device::host::reduce::Reducer;
 use crate::engine::error::{Error, Result};
+use crate::engine::log::{self, Subsys};
 use crate::engine::plan::{self, Layout, Plan};
 use crate::engine::tuning::constants::host as profile;
 use crate::engine::tuning::host::{Choice, Forced, HostModel};
@@ -32,7 +33,6 @@ impl Key {
 /// What runs for a key.
 #[derive(Clone, Debug)]
 pub(super) struct Planned {
-    pub(super) choice: Choice,
     pub(super) reducer: Reducer,
     pub(super) run: Run,
 }
@@ -117,7 +117,10 @@ impl Planner {
                 Run::Classic(Arc::new(plan::build(&request, &choice, &self.layout, &self.params)))
             }
         };
-        Ok(Planned { choice, reducer, run })
+        if self.rank == 0 {
+            log_choice(key, &choice);
+        }
+        Ok(Planned { reducer, run })
     }
 
     fn shape(&self, shots: Shots, collective: Collective, dtype: DataType, n_elem: usize, reducer: Reducer) -> Shape {
@@ -144,4 +147,23 @@ impl Planner {
             non_temporal: footprint as f64 > self.model.cache_bytes as f64 * profile::NON_TEMPORAL_FACTOR,
         }
     }
+}
+
+/// The library's line about a choice, once per plan.
+fn log_choice(key: &Key, choice: &Choice) {
+    let name = match key.collective {
+        Collective::AllReduce => "AllReduce",
+        Collective::AllGather => "AllGather",
+        other => other.name(),
+    };
+    log::info(
+        Subsys::TUNING,
+        format_args!(
+            "{name}: {} Bytes -> Algo {} proto {} channel{{Lo..Hi}}={{0..{}}}",
+            key.count * key.dtype.size(),
+            choice.algorithm.name().to_uppercase(),
+            choice.protocol.name().to_uppercase(),
+            choice.n_channels - 1
+        ),
+    );
 }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use super::Progress;
+use super::machine;
 use super::rank::RankCore;
 use crate::engine::error::{Error, Result};
 
@@ -26,6 +27,8 @@ struct Process {
     /// Threads that wait and so drive everything.
     drivers: AtomicUsize,
     armed: AtomicBool,
+    /// CPUs the worker may use: those of all ranks of the machine.
+    cpus: Mutex<Vec<usize>>,
     sleep: Mutex<()>,
     wake: Condvar,
 }
@@ -42,6 +45,11 @@ pub fn add(rank: &Arc<RankCore>) {
     ranks.retain(|r| r.strong_count() > 0);
     ranks.push(Arc::downgrade(rank));
     process.n_ranks.store(ranks.len(), Ordering::Release);
+}
+
+/// Lets the worker run on `cpus`. A launcher binds a process to one core, and the worker would only fight for it.
+pub fn allow_cpus(cpus: &[usize]) {
+    *process().cpus.lock().unwrap_or_else(PoisonError::into_inner) = cpus.to_vec();
 }
 
 /// Ranks that were added, those gone since included until the next is added.
@@ -113,6 +121,7 @@ fn work() {
             guard = process.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
         }
         drop(guard);
+        machine::run_on(&process.cpus.lock().unwrap_or_else(PoisonError::into_inner));
         let mut idle_since = Instant::now();
         while idle_since.elapsed() < IDLE {
             std::thread::sleep(LOOK);

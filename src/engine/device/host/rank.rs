@@ -168,7 +168,10 @@ impl RankCore {
         let Some(head) = tasks.front_mut() else { return Progress::Done };
         let progress = match &mut head.task {
             Task::Symmetric(op) => op.poll(team),
-            Task::Classic(run) => run.poll(classic, team),
+            Task::Classic(run) => run.poll(classic, team).unwrap_or_else(|error| {
+                process::abort(error);
+                Progress::Blocked { peer: None }
+            }),
             Task::Local(copy) => copy.run(),
             Task::Mark(event) => {
                 event.take_time();

@@ -35,7 +35,7 @@ impl Policy {
         if n_ranks <= n_cpus {
             Self { spins: 4000, yields: 400, rings: false, sleep: Duration::from_micros(200) }
         } else {
-            Self { spins: 8, yields: 200, rings: true, sleep: Duration::from_millis(20) }
+            Self { spins: 0, yields: 300, rings: true, sleep: Duration::from_millis(20) }
         }
     }
 
