@@ -69,7 +69,10 @@ impl Buffer {
     }
 
     fn assert_idle(&self) {
-        assert!(self.inner.core.is_idle(), "invariant: host access to a buffer while its rank runs an operation");
+        assert!(
+            self.inner.core.is_idle(),
+            "invariant: host access to a buffer while its rank runs an operation"
+        );
     }
 
     pub(super) fn base(&self) -> *mut u8 {

@@ -9,16 +9,13 @@ use super::layout;
 use super::planner::Planner;
 use super::registry;
 use crate::engine::bootstrap::{Bootstrap, BootstrapParams, Handoff, UniqueId};
-use crate::engine::device::host::classic::Classic;
 use crate::engine::device::host::collectives::{Peer, Team};
 use crate::engine::device::host::control::{CONTROL_BYTES, Control};
 use crate::engine::device::host::machine;
 use crate::engine::device::host::process;
 use crate::engine::device::host::rank::RankCore;
-use crate::engine::device::host::reachable::Reachable;
 use crate::engine::device::host::region::{Mapping, Region};
 use crate::engine::device::host::wait::Policy;
-use crate::engine::device::host::{cta, fifo};
 use crate::engine::error::{Error, Result};
 use crate::engine::log::{self, Subsys};
 use crate::engine::plan;
@@ -96,7 +93,14 @@ impl Settings {
             cta_policy: None,
             plan,
         };
-        for name in ["NCCL_ALGO", "NCCL_PROTO", "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS", "NCCL_P2P_DISABLE", "NCCL_HOSTID"] {
+        for name in [
+            "NCCL_ALGO",
+            "NCCL_PROTO",
+            "NCCL_MIN_NCHANNELS",
+            "NCCL_MAX_NCHANNELS",
+            "NCCL_P2P_DISABLE",
+            "NCCL_HOSTID",
+        ] {
             if let Some(value) = text(name) {
                 log::setting(name, value);
             }
@@ -117,9 +121,20 @@ pub(super) fn init(init: CommInit) -> Result<Vec<Inner>> {
         return Ok(vec![set_up(&init, rank)?]);
     }
     std::thread::scope(|scope| {
-        let threads: Vec<_> =
-            init.ranks.iter().map(|&rank| scope.spawn({ let init = &init; move || set_up(init, rank) })).collect();
-        threads.into_iter().map(|t| t.join().map_err(|_| Error::Internal("a set-up thread panicked".into()))?).collect()
+        let threads: Vec<_> = init
+            .ranks
+            .iter()
+            .map(|&rank| {
+                scope.spawn({
+                    let init = &init;
+                    move || set_up(init, rank)
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|t| t.join().map_err(|_| Error::Internal("a set-up thread panicked".into()))?)
+            .collect()
     })
 }
 
@@ -207,13 +222,13 @@ struct OwnMemory {
 impl OwnMemory {
     fn create(settings: &Settings, n_ranks: usize) -> Result<Self> {
         let segment = Region::create("chorus-segment", SEGMENT_RESERVE)?;
-        let table = fifo::table_bytes(MAX_CHANNELS as usize, n_ranks);
-        let at = segment.alloc(CONTROL_BYTES + table)?;
+        let at = segment.alloc(CONTROL_BYTES)?;
         debug_assert_eq!(at, 0);
         Ok(Self {
             segment: Arc::new(segment),
             arena: Arc::new(Region::create("chorus-arena", arena_reserve())?),
-            buffer_bytes: [Protocol::LL, Protocol::LL128, Protocol::Simple].map(|p| settings.plan.buffer_bytes(p)),
+            buffer_bytes: [Protocol::LL, Protocol::LL128, Protocol::Simple]
+                .map(|p| settings.plan.buffer_bytes(p)),
         })
     }
 }
@@ -252,16 +267,23 @@ fn exchange_info(bootstrap: &mut Bootstrap, settings: &Settings, rank: usize) ->
     let bytes = serde_json::to_vec(&mine).map_err(|e| Error::Internal(e.to_string()))?;
     let all = bootstrap.all_gather(&bytes)?;
     let parse = |bytes: &Vec<u8>| {
-        serde_json::from_slice(bytes).map_err(|e| Error::Internal(format!("a peer's description is no description: {e}")))
+        serde_json::from_slice(bytes)
+            .map_err(|e| Error::Internal(format!("a peer's description is no description: {e}")))
     };
     all.iter().map(parse).collect()
 }
 
 /// Reaches every rank's memory by the first transport that links, or says who cannot be reached.
-fn reach_all(bootstrap: &mut Bootstrap, own: &OwnMemory, peers: &[PeerInfo], rank: usize) -> Result<Vec<Reach>> {
+fn reach_all(
+    bootstrap: &mut Bootstrap,
+    own: &OwnMemory,
+    peers: &[PeerInfo],
+    rank: usize,
+) -> Result<Vec<Reach>> {
     let me = &peers[rank];
     let magic = bootstrap.magic();
-    let foreign: Vec<usize> = peers.iter().filter(|p| p.process != me.process && share_kernel(p, me)).map(|p| p.rank).collect();
+    let foreign: Vec<usize> =
+        peers.iter().filter(|p| p.process != me.process && share_kernel(p, me)).map(|p| p.rank).collect();
     let mut segments = Handoff::share(bootstrap, own.segment.fd(), &foreign, "segment")?;
     let p2p_foreign: Vec<usize> = foreign.iter().copied().filter(|&p| allow_p2p(&peers[p], me)).collect();
     let mut arenas = Handoff::share(bootstrap, own.arena.fd(), &p2p_foreign, "arena")?;
@@ -276,7 +298,13 @@ fn reach_all(bootstrap: &mut Bootstrap, own: &OwnMemory, peers: &[PeerInfo], ran
         }
         let segment = match foreign.iter().position(|&p| p == peer.rank) {
             Some(i) => shm::map(peer, take(&mut segments, i, peer, "segment")?.as_fd())?,
-            None => return Err(no_transport(me, peer, "they run on different machines, or NCCL_SHM_DISABLE is set")),
+            None => {
+                return Err(no_transport(
+                    me,
+                    peer,
+                    "they run on different machines, or NCCL_SHM_DISABLE is set",
+                ));
+            }
         };
         let arena = match p2p_foreign.iter().position(|&p| p == peer.rank) {
             Some(i) => map_arena(peer, &mut arenas, i),
@@ -306,7 +334,10 @@ fn map_arena(peer: &PeerInfo, offers: &mut Offers, i: usize) -> Option<Arc<Mappi
     let mapped = take(offers, i, peer, "arena").and_then(|fd| p2p::map(peer, fd.as_fd()));
     mapped
         .inspect_err(|e| {
-            log::info(Subsys::INIT | Subsys::P2P, format_args!("P2P to rank {} is off, using SHM: {e}", peer.rank));
+            log::info(
+                Subsys::INIT | Subsys::P2P,
+                format_args!("P2P to rank {} is off, using SHM: {e}", peer.rank),
+            );
         })
         .ok()
 }
@@ -351,16 +382,7 @@ fn make_core(init: &CommInit, rank: usize, own: &OwnMemory, reach: &[Reach], mod
         })
         .collect();
     let team = Team::new(rank, peers, Policy::new(init.n_ranks, model.n_cpus));
-    let ranks = reach.iter().map(|r| (r.segment.clone(), r.arena.clone())).collect();
-    let memory = Reachable::new(own.segment.clone(), ranks, CONTROL_BYTES);
-    let place = cta::Place {
-        rank,
-        n_ranks: init.n_ranks,
-        channel: 0,
-        n_channels: MAX_CHANNELS as usize,
-        buffer_bytes: own.buffer_bytes,
-    };
-    RankCore::new(rank, team, Classic::new(Arc::new(memory), place))
+    RankCore::new(rank, team)
 }
 
 /// Rings, trees and connections in the library's own form.

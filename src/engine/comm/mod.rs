@@ -15,7 +15,6 @@ use self::buffer::{Buffer, Span};
 use self::planner::{Key, Planned, Planner, Run};
 use self::stream::{Captured, Stream};
 use crate::engine::bootstrap::Bootstrap;
-use crate::engine::device::host::classic::ClassicRun;
 use crate::engine::device::host::collectives::{Operands, Symmetric};
 use crate::engine::device::host::machine;
 use crate::engine::device::host::rank::{Label, LocalCopy, RankCore, Task};
@@ -157,7 +156,10 @@ impl Communicator {
             }
         }
         let (base, len) = (buffer.base(), buffer.len());
-        log::info(Subsys::REG, format_args!("register comm {:p} buffer {base:p} size {len}", Arc::as_ptr(&self.inner)));
+        log::info(
+            Subsys::REG,
+            format_args!("register comm {:p} buffer {base:p} size {len}", Arc::as_ptr(&self.inner)),
+        );
         Ok(RegHandle { _buffer: buffer.clone(), kind })
     }
 
@@ -299,13 +301,6 @@ impl Inner {
                     scale,
                 },
             )),
-            Run::Classic(plan) => Task::Classic(ClassicRun::new(
-                plan,
-                request.send,
-                request.recv,
-                Some(request.recv_offset),
-                planned.reducer,
-            )),
         }
     }
 
@@ -337,6 +332,10 @@ impl Inner {
 impl Request {
     /// Elements as the reducer counts them: bytes when data only move.
     fn elements(&self) -> usize {
-        if self.key.collective == Collective::AllGather { self.key.count * self.key.dtype.size() } else { self.key.count }
+        if self.key.collective == Collective::AllGather {
+            self.key.count * self.key.dtype.size()
+        } else {
+            self.key.count
+        }
     }
 }

@@ -1,13 +1,12 @@
 //! From a call to what runs: the choice and the plan, cached by everything they depend on.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use crate::engine::device::host::collectives::{Shape, Shots};
 use crate::engine::device::host::reduce::Reducer;
 use crate::engine::error::{Error, Result};
 use crate::engine::log::{self, Subsys};
-use crate::engine::plan::{self, Layout, Plan};
+use crate::engine::plan::{self, Layout};
 use crate::engine::tuning::constants::host as profile;
 use crate::engine::tuning::host::{Choice, Forced, HostModel};
 use crate::engine::types::{Algorithm, Collective, DataType, RedOp};
@@ -42,7 +41,6 @@ pub(super) enum Run {
     /// One rank: its input to its result.
     Local,
     Symmetric(Shape),
-    Classic(Arc<Plan>),
 }
 
 /// Chooses and plans for one rank; equal inputs on all ranks give agreeing plans.
@@ -104,18 +102,13 @@ impl Planner {
         let reducer = Reducer::new(dtype, if gather { RedOp::Sum } else { op }, self.model.n_ranks);
         let run = match choice.algorithm {
             _ if self.model.n_ranks == 1 => Run::Local,
-            Algorithm::OneShot => Run::Symmetric(self.shape(Shots::One, key.collective, dtype, count, reducer)),
-            Algorithm::TwoShot => Run::Symmetric(self.shape(Shots::Two, key.collective, dtype, count, reducer)),
-            _ => {
-                let request = plan::Request {
-                    collective: key.collective,
-                    count,
-                    dtype,
-                    n_ranks: self.model.n_ranks,
-                    rank: self.rank,
-                };
-                Run::Classic(Arc::new(plan::build(&request, &choice, &self.layout, &self.params)))
+            Algorithm::OneShot => {
+                Run::Symmetric(self.shape(Shots::One, key.collective, dtype, count, reducer))
             }
+            Algorithm::TwoShot => {
+                Run::Symmetric(self.shape(Shots::Two, key.collective, dtype, count, reducer))
+            }
+            other => return Err(Error::NoSuchCombination(format!("{other} is not built in yet"))),
         };
         if self.rank == 0 {
             log_choice(key, &choice);
@@ -123,7 +116,14 @@ impl Planner {
         Ok(Planned { reducer, run })
     }
 
-    fn shape(&self, shots: Shots, collective: Collective, dtype: DataType, n_elem: usize, reducer: Reducer) -> Shape {
+    fn shape(
+        &self,
+        shots: Shots,
+        collective: Collective,
+        dtype: DataType,
+        n_elem: usize,
+        reducer: Reducer,
+    ) -> Shape {
         let elem_bytes = dtype.size();
         let n_ranks = self.model.n_ranks;
         let input = (n_elem * elem_bytes) as u64;

@@ -1,7 +1,7 @@
 //! Streams and persistent plans of one rank.
 
-use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::buffer::Buffer;
 use super::{Inner, Request};
@@ -93,7 +93,8 @@ impl Stream {
     /// When no capture is open.
     pub fn end_capture(&self) -> Result<Graph> {
         let mut capture = self.shared.capture.lock().unwrap_or_else(PoisonError::into_inner);
-        let calls = capture.take().ok_or_else(|| Error::InvalidUsage("no capture is open on this stream".into()))?;
+        let calls =
+            capture.take().ok_or_else(|| Error::InvalidUsage("no capture is open on this stream".into()))?;
         Ok(Graph { calls })
     }
 

@@ -1,8 +1,8 @@
 //! Events: the time at which a stream reached a point.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// A point in a stream. Cloning gives another handle to the same point.

@@ -51,7 +51,8 @@ pub fn last_level_cache() -> u64 {
 
 /// The running kernel's identity: equal for all containers of one machine.
 pub fn boot_id() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").map_or_else(|_| "unknown".into(), |id| id.trim().to_string())
+    fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .map_or_else(|_| "unknown".into(), |id| id.trim().to_string())
 }
 
 /// Host name up to the first dot.
@@ -64,15 +65,23 @@ pub fn host_name() -> String {
 pub fn cpu_name() -> String {
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field = |key: &str| {
-        text.lines().find(|line| line.starts_with(key)).and_then(|line| line.split(':').nth(1)).map(|v| v.trim().to_string())
+        text.lines()
+            .find(|line| line.starts_with(key))
+            .and_then(|line| line.split(':').nth(1))
+            .map(|v| v.trim().to_string())
     };
-    field("model name").or_else(|| field("Model")).unwrap_or_else(|| format!("{} CPU", std::env::consts::ARCH))
+    field("model name")
+        .or_else(|| field("Model"))
+        .unwrap_or_else(|| format!("{} CPU", std::env::consts::ARCH))
 }
 
 /// Bytes of memory in the machine.
 pub fn total_memory() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kib = text.lines().find(|l| l.starts_with("MemTotal")).and_then(|l| l.split_whitespace().nth(1)?.parse::<u64>().ok());
+    let kib = text
+        .lines()
+        .find(|l| l.starts_with("MemTotal"))
+        .and_then(|l| l.split_whitespace().nth(1)?.parse::<u64>().ok());
     kib.unwrap_or(16 << 20) << 10
 }
 

@@ -4,15 +4,15 @@
 //! [`fifo`], [`prims`], [`cta`], [`classic`] plans through FIFOs · [`collectives`] symmetric memory · [`rank`] the queue ·
 //! [`process`] all ranks of a process.
 
+pub mod collectives;
 pub mod control;
+pub mod event;
+pub mod machine;
+pub mod process;
+pub mod rank;
+pub mod reduce;
 pub mod region;
 pub mod wait;
-pub mod reduce;
-pub mod collectives;
-pub mod event;
-pub mod rank;
-pub mod process;
-pub mod machine;
 
 /// How far a poll came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -184,7 +184,11 @@ impl Region {
     /// Returns an allocation of `bytes` at `offset`.
     pub fn free(&self, offset: usize, bytes: usize) {
         let bytes = bytes.max(1).next_multiple_of(PAGE);
-        give(&mut self.free.lock().expect("invariant: no panic while the free list is locked"), offset, bytes);
+        give(
+            &mut self.free.lock().expect("invariant: no panic while the free list is locked"),
+            offset,
+            bytes,
+        );
     }
 }
 

@@ -106,7 +106,11 @@ pub fn ring(policy: &Policy, bell: &Bell) {
         fence(Ordering::SeqCst);
         if bell.sleepers.load(Ordering::Relaxed) != 0 {
             bell.rings.fetch_add(1, Ordering::Relaxed);
-            let _ = rustix::thread::futex::wake(&bell.rings, rustix::thread::futex::Flags::empty(), i32::MAX as u32);
+            let _ = rustix::thread::futex::wake(
+                &bell.rings,
+                rustix::thread::futex::Flags::empty(),
+                i32::MAX as u32,
+            );
         }
     }
 }

@@ -69,7 +69,9 @@ impl Symmetric {
         if self.shape.collective == Collective::AllGather {
             for (rank, payload) in payloads.enumerate() {
                 // SAFETY: every payload is posted and holds `bytes` bytes; the result has room for one block of each rank.
-                unsafe { std::ptr::copy_nonoverlapping(payload, self.operands.recv.add(rank * bytes), bytes) };
+                unsafe {
+                    std::ptr::copy_nonoverlapping(payload, self.operands.recv.add(rank * bytes), bytes)
+                };
             }
             return;
         }

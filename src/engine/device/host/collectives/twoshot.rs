@@ -95,7 +95,11 @@ impl Symmetric {
         let out = if gather { block * self.shape.input_bytes() + at } else { at };
         for (rank, peer) in peers.iter().enumerate() {
             let post = peer.control.post(self.seq);
-            let base = peer.arena.as_ref().expect("invariant: two-shot runs only where all arenas are mapped").base();
+            let base = peer
+                .arena
+                .as_ref()
+                .expect("invariant: two-shot runs only where all arenas are mapped")
+                .base();
             // SAFETY: a rank posts offsets inside its arena, for buffers that hold the whole call.
             unsafe {
                 if !gather || rank == block {
