@@ -2,6 +2,7 @@
 //!
 //! Exit status: 0 ok, 64 bad usage (every verb), 3 unusable input, 1 internal error; verbs that judge add their own.
 
+mod report;
 mod trees;
 
 use std::io::{self, BufWriter, Write};
@@ -29,6 +30,8 @@ struct Cli {
 enum Verb {
     /// Double binary tree of N hosts: both trees, roots, depths, inner hosts and which they share
     Trees(trees::Args),
+    /// Where which algorithm wins: tables, sentences, charts and a page from recordings
+    Report(report::Args),
 }
 
 /// How a verb ends early.
@@ -37,7 +40,6 @@ pub(crate) enum Failure {
     /// The command line is wrong (64).
     Usage(String),
     /// A file cannot be used (3).
-    #[expect(dead_code, reason = "the verbs that read files come next")]
     Input(String),
     /// A bug of ours (1).
     Internal(String),
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
     let mut out = BufWriter::new(io::stdout().lock());
     let (name, result) = match &cli.verb {
         Verb::Trees(args) => ("trees", trees::run(args, &mut out)),
+        Verb::Report(args) => ("report", report::run(args, &mut out)),
     };
     let result = result.and_then(|status| out.flush().map(|()| status).map_err(Failure::from));
     let (status, message) = match result {
