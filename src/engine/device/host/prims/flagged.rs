@@ -4,6 +4,8 @@
 //! unpacked, reduced with the own input, kept, packed again for the next rank. So a chunk streams through a rank line by line and the last
 //! rank is busy before the first has finished. No counter tells that data are there; only the sender needs one, to know that the slot is free.
 
+use std::fmt;
+
 use super::{Connectors, Operation, Outcome, Pointers, Progressing, no_source, run};
 use crate::engine::device::host::reduce::{Job, Source};
 use crate::engine::plan::{Lane, MAX_PEERS};
@@ -46,9 +48,14 @@ pub(in super::super) struct Scratch {
     value: Box<Batch>,
 }
 
-#[derive(Debug)]
 #[repr(C, align(64))]
 struct Batch([u8; BATCH_BYTES]);
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Batch({:p})", self.0.as_ptr())
+    }
+}
 
 impl Scratch {
     pub(in super::super) fn new() -> Self {

@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn the_rest_of_a_slot_is_stamped_only_before_the_flags_come_round() {
         for (step, want) in
-            [(0x7fff_fff7, 0), (0x7fff_fff8, 0x7fff_fff9), (0xffff_ffff, 0), (0x17fff_fffa, 0x7fff_fffb)]
+            [(0x7fff_fff7, 0), (0x7fff_fff8, 0x7fff_fff9), (0xffff_ffff, 0), (0x0001_7fff_fffa, 0x7fff_fffb)]
         {
             let mut slot = Slot([5; 64]);
             // SAFETY: the slot has 256 bytes.

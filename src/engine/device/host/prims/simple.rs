@@ -66,7 +66,10 @@ fn move_slice(op: &Operation, lane: &Lane, at: &mut Progressing, connectors: &mu
     let mut destinations = Pointers::new(std::ptr::null_mut());
     let mut is_in_place = false;
     if let Some(src) = step.src {
-        sources.push(Source { ptr: op.input(src + at.moved), scale: op.scale });
+        let input = op.input(src + at.moved);
+        is_in_place =
+            !step.receives && !step.is_final && op.scale.is_none() && result == Some(input.cast_mut());
+        sources.push(Source { ptr: input, scale: op.scale });
     }
     for &peer in lane.recv.as_slice().iter().filter(|_| step.receives) {
         let end = connectors.recv(peer);
