@@ -4,6 +4,7 @@
 
 pub mod engine;
 pub mod env;
+pub mod fault;
 pub mod perf;
 pub mod rendezvous;
 pub mod units;

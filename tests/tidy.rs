@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Everybody may import these.
-const BASE: [&str; 7] = ["types", "error", "sync", "log", "env", "units", "record"];
+const BASE: [&str; 7] = ["types", "error", "sync", "log", "env", "units", "fault"];
 
 /// Module of the engine, and what it may import beside the base and itself. A new row or edge is a change of design: the commit
 /// that adds it says why.

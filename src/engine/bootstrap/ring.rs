@@ -12,6 +12,7 @@ use crate::engine::bootstrap::root::{ADDRESS_TAG, DONE_TAG, read_address};
 use crate::engine::bootstrap::{BootstrapError, BootstrapParams, CONNECT_LIMIT, UniqueId, poll};
 use crate::engine::error::Error;
 use crate::engine::log::{self, Subsys};
+use crate::fault;
 
 /// What a rank may add to the limit while it waits for the root, which knows better who is late.
 const GRACE: Duration = Duration::from_millis(700);
@@ -363,6 +364,7 @@ impl Joining<'_> {
         let mut patience = Patience::new(self.limit.map(|limit| limit + GRACE));
         self.root.queue(ADDRESS_TAG, acceptor.address()?.to_string().as_bytes());
         self.root.flush();
+        fault::point("join", 0);
         let mut meeting = Meeting { rank, n_ranks, magic, acceptor, call: None, prev: None, next: None };
         match self.meet(&mut meeting, &mut patience) {
             Ok(()) => Ok(meeting.into_ring()),

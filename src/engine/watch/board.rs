@@ -8,6 +8,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::engine::error::Error;
 use crate::engine::types::Collective;
+use crate::fault;
 
 /// Parts of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,6 +40,19 @@ impl Phase {
         Self::Barrier,
         Self::Teardown,
     ];
+
+    /// The name under which tests break things here.
+    fn point(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::StartUp => "startup",
+            Self::Warmup => "warmup",
+            Self::Timing => "timing",
+            Self::Checking => "checking",
+            Self::Barrier => "barrier",
+            Self::Teardown => "teardown",
+        }
+    }
 
     fn words(self) -> &'static str {
         match self {
@@ -139,7 +153,9 @@ pub(super) fn board() -> Arc<Board> {
 
 /// Says what this process does until the guard is dropped; then what it did before counts again.
 pub fn enter(activity: Activity) -> ActivityGuard {
-    ActivityGuard { before: BOARD.exchange(activity) }
+    let guard = ActivityGuard { before: BOARD.exchange(activity) };
+    fault::point(activity.phase.point(), activity.bytes);
+    guard
 }
 
 /// This process moves on. For long work outside operations: filling buffers, checking results.

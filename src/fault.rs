@@ -1,0 +1,84 @@
+//! Deliberate faults for tests: a process that kills or stops itself at a named point. With the feature `fault-hooks` only; a
+//! release build has none of it.
+//!
+//! `CHORUS_FAULT=kill:2:timing` lets the process of rank 2 (by the launcher's variables) kill itself when it comes to its first
+//! timed iterations; `stop` instead of `kill` stops it; a fourth field gives the size at which it happens. Points: `join` (checked
+//! in at the root, not yet in the ring) and the phases of the watch: `startup warmup timing checking barrier teardown`.
+
+/// The process has come to that point, with operations of that size.
+#[cfg(not(feature = "fault-hooks"))]
+#[inline]
+pub fn point(_name: &str, _bytes: u64) {}
+
+/// The process has come to that point, with operations of that size.
+#[cfg(feature = "fault-hooks")]
+pub fn point(name: &str, bytes: u64) {
+    use rustix::process::{Signal, getpid, kill_process};
+    let Some(fault) = armed().filter(|fault| fault.is_at(name, bytes)) else { return };
+    let signal = if fault.kills { Signal::KILL } else { Signal::STOP };
+    if FIRED.swap(true, std::sync::atomic::Ordering::Relaxed) {
+        return;
+    }
+    // A process may always signal itself.
+    let _ = kill_process(getpid(), signal);
+}
+
+#[cfg(feature = "fault-hooks")]
+static FIRED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
+#[cfg(feature = "fault-hooks")]
+#[derive(Debug, PartialEq, Eq)]
+struct Fault {
+    kills: bool,
+    rank: String,
+    point: String,
+    bytes: Option<u64>,
+}
+
+#[cfg(feature = "fault-hooks")]
+impl Fault {
+    fn parse(text: &str) -> Option<Self> {
+        let mut fields = text.split(':');
+        let kills = match fields.next()? {
+            "kill" => true,
+            "stop" => false,
+            _ => return None,
+        };
+        let (rank, point) = (fields.next()?.to_owned(), fields.next()?.to_owned());
+        let bytes = fields.next().map(str::parse).transpose().ok()?;
+        Some(Self { kills, rank, point, bytes })
+    }
+
+    fn is_at(&self, name: &str, bytes: u64) -> bool {
+        self.point == name && self.bytes.is_none_or(|wanted| wanted == bytes)
+    }
+}
+
+/// The fault that is meant for this process.
+#[cfg(feature = "fault-hooks")]
+fn armed() -> Option<&'static Fault> {
+    static ARMED: std::sync::OnceLock<Option<Fault>> = std::sync::OnceLock::new();
+    let own_rank =
+        || ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"].iter().find_map(|name| crate::env::text(name));
+    ARMED
+        .get_or_init(|| {
+            let fault = Fault::parse(&crate::env::text("CHORUS_FAULT")?)?;
+            (own_rank() == Some(fault.rank.clone())).then_some(fault)
+        })
+        .as_ref()
+}
+
+#[cfg(all(test, feature = "fault-hooks"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_name_deed_rank_point_and_size() {
+        let fault = Fault::parse("stop:3:checking:4096").expect("a fault");
+        assert!(!fault.kills && fault.rank == "3");
+        assert!(fault.is_at("checking", 4096) && !fault.is_at("checking", 8) && !fault.is_at("timing", 4096));
+        assert!(Fault::parse("kill:0:join").expect("a fault").is_at("join", 77));
+        assert_eq!(Fault::parse("explode:0:join"), None);
+        assert_eq!(Fault::parse("kill:0"), None);
+    }
+}
