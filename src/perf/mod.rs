@@ -9,6 +9,7 @@ pub mod report;
 pub mod split;
 pub mod statistic;
 pub mod sweep;
+pub mod verify;
 
 /// The release of nccl-tests whose output this is.
 pub const NCCL_TESTS_VERSION: &str = "2.19.6";
