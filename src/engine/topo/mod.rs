@@ -16,6 +16,7 @@ mod links;
 mod local;
 mod params;
 mod paths;
+pub mod probe;
 mod ranks;
 mod reach;
 mod system;

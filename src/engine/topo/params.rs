@@ -105,6 +105,15 @@ impl Params {
     }
 }
 
+impl Params {
+    /// The same for ranks in host memory, which reach each other's wherever they live unless the user says otherwise.
+    #[must_use]
+    pub fn for_host_ranks(mut self) -> Self {
+        self.p2p_level.get_or_insert(PathType::Sys);
+        self
+    }
+}
+
 fn integer(lookup: &dyn Fn(&str) -> Option<String>, name: &'static str, default: i64) -> Result<i64, Error> {
     match lookup(name) {
         Some(text) if !text.is_empty() => {
