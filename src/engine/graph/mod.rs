@@ -20,6 +20,7 @@ pub mod rules;
 mod search;
 mod search_draft;
 mod search_fabric;
+mod search_facts;
 mod search_nets;
 mod search_walk;
 pub mod trees;

@@ -10,7 +10,6 @@ use crate::engine::topo::{CpuArch, CpuVendor, Hop, LinkType, NodeRef, NodeType, 
 /// One direction of a link.
 #[derive(Clone, Debug)]
 struct Lane {
-    bw: f32,
     is_pci: bool,
     /// The way back, where traffic to this end also costs there.
     back: Option<(usize, BackCost)>,
@@ -29,6 +28,10 @@ enum BackCost {
 struct Route {
     lanes: Range<usize>,
     kind: PathType,
+    /// The way back's type.
+    back_kind: PathType,
+    /// All its links cost the same, and only in its direction.
+    plain: bool,
     /// It leads from a GPU through the root complex of an Intel CPU, which cuts packets small: PCI links cost 6/5.
     small_packets: bool,
     from_gpu: bool,
@@ -75,8 +78,10 @@ pub(crate) struct Fabric {
     n_gpus: usize,
     n_nets: usize,
     lanes: Vec<Lane>,
+    /// GB/s left on every link.
+    left: Vec<f32>,
     walked: Vec<usize>,
-    routes: Vec<Option<Route>>,
+    routes: Vec<Route>,
     /// For every GPU its PCI lane and the switch's lane back to it.
     gpu_pci: Vec<Option<(usize, usize)>>,
     /// GB/s left at every NIC.
@@ -118,36 +123,52 @@ impl Fabric {
             gpu_pci: gpu_pci.collect(),
             net_bw: (0..system.n_nets()).map(|n| system.net(n).bw).collect(),
             lanes: Vec::new(),
+            left: Vec::new(),
             walked: Vec::new(),
             routes: Vec::new(),
         };
         for (at, link) in &lanes {
             let cost = back_cost(system, link.to, link.kind);
             let back = cost.and_then(|cost| Some((back_of(*at, link.to, link.kind)?, cost)));
-            fabric.lanes.push(Lane { bw: link.bw, is_pci: link.kind == LinkType::Pci, back });
+            fabric.lanes.push(Lane { is_pci: link.kind == LinkType::Pci, back });
+            fabric.left.push(link.bw);
         }
         fabric.add_routes(system, &lane_of);
         fabric
     }
 
     fn add_routes(&mut self, system: &System, lane_of: &dyn Fn(Hop) -> usize) {
+        let known = |stop: Stop| stop != Stop::Nvs || system.has_nvswitch();
+        let kind = |from: Stop, to: Stop| match known(from) && known(to) {
+            true => system.path_or_none(from.node(), to.node()).kind,
+            false => PathType::Dis,
+        };
         for from in self.stops() {
             for to in self.stops() {
-                let known = from != Stop::Nvs || system.has_nvswitch();
-                let path = if known { system.path(from.node(), to.node()) } else { None };
-                let route = path.map(|path| {
-                    let start = self.walked.len();
-                    self.walked.extend(path.hops.iter().map(|&hop| lane_of(hop)));
-                    let from_gpu = matches!(from, Stop::Gpu(_));
-                    let passes_intel = || path.hops.iter().any(|&hop| is_intel(system, system.link(hop).to));
-                    Route {
-                        lanes: start..self.walked.len(),
-                        kind: path.kind,
-                        small_packets: path.kind == PathType::Phb && from_gpu && passes_intel(),
-                        from_gpu,
+                let start = self.walked.len();
+                let from_gpu = matches!(from, Stop::Gpu(_));
+                let mut passes_intel = false;
+                if known(from) && known(to) {
+                    for &hop in &system.path_or_none(from.node(), to.node()).hops {
+                        self.walked.push(lane_of(hop));
+                        passes_intel |= is_intel(system, system.link(hop).to);
                     }
+                }
+                let lanes = start..self.walked.len();
+                let small_packets = kind(from, to) == PathType::Phb && from_gpu && passes_intel;
+                let answers = |&lane: &usize| match self.lanes[lane].back {
+                    Some((_, BackCost::Eighth)) => !from_gpu,
+                    Some((_, BackCost::Whole)) => true,
+                    None => false,
+                };
+                self.routes.push(Route {
+                    plain: !small_packets && !self.walked[lanes.clone()].iter().any(answers),
+                    kind: kind(from, to),
+                    back_kind: kind(to, from),
+                    lanes,
+                    small_packets,
+                    from_gpu,
                 });
-                self.routes.push(route);
             }
         }
     }
@@ -166,9 +187,8 @@ impl Fabric {
         }
     }
 
-    fn route(&self, from: Stop, to: Stop) -> Option<&Route> {
-        let width = self.n_gpus + self.n_nets + 1;
-        self.routes[self.position(from) * width + self.position(to)].as_ref()
+    fn route_index(&self, from: Stop, to: Stop) -> usize {
+        self.position(from) * (self.n_gpus + self.n_nets + 1) + self.position(to)
     }
 
     /// Whether a walk stays inside the host.
@@ -180,37 +200,44 @@ impl Fabric {
     /// is too far or has too little left; then nothing is taken.
     pub(crate) fn take(&mut self, from: Stop, to: Stop, allowance: Allowance) -> Option<usize> {
         let Allowance { bw, kind, both_ways, share } = allowance;
-        let route = self.route(from, to)?;
+        let index = self.route_index(from, to);
+        let route = &self.routes[index];
         if route.kind >= PathType::Dis {
             return None;
         }
         #[expect(clippy::float_cmp, reason = "only whole shares are held against path types, as in NCCL")]
-        if share == 1.0 {
-            let back_kind = || self.route(to, from).map_or(PathType::Dis, |back| back.kind);
-            if route.kind as i32 > kind || (both_ways && back_kind() as i32 > kind) {
-                return None;
-            }
+        if share == 1.0 && (route.kind as i32 > kind || (both_ways && route.back_kind as i32 > kind)) {
+            return None;
         }
-        let route = route.clone();
         let n_lanes = route.lanes.len();
         let bw = bw * share;
-        let walked = self.follow(&route, n_lanes, bw);
+        let walked = self.follow(index, n_lanes, bw);
         if walked < n_lanes {
-            self.follow(&route, walked, -bw);
+            self.follow(index, walked, -bw);
             return None;
         }
         Some(n_lanes)
     }
 
     /// Walks the first `n` links of a route, taking bandwidth; answers with how many had enough.
-    fn follow(&mut self, route: &Route, n: usize, bw: f32) -> usize {
-        for step in 0..n {
-            let costs = self.costs(route, step, bw);
-            if costs.iter().flatten().any(|&(lane, bw)| self.lanes[lane].bw < bw) {
+    fn follow(&mut self, route: usize, n: usize, bw: f32) -> usize {
+        let Self { routes, lanes, left, walked, .. } = self;
+        let route = &routes[route];
+        let steps = &walked[route.lanes.start..route.lanes.start + n];
+        for (step, &lane) in steps.iter().enumerate() {
+            if route.plain {
+                if left[lane] < bw {
+                    return step;
+                }
+                left[lane] = take_rounded(left[lane], bw);
+                continue;
+            }
+            let costs = costs(route, lanes, lane, bw);
+            if costs.iter().flatten().any(|&(lane, bw)| left[lane] < bw) {
                 return step;
             }
             for (lane, bw) in costs.into_iter().flatten() {
-                self.lanes[lane].bw = take_rounded(self.lanes[lane].bw, bw);
+                left[lane] = take_rounded(left[lane], bw);
             }
         }
         n
@@ -218,13 +245,12 @@ impl Fabric {
 
     /// Takes a share from every link between two stops whether there is enough or not.
     pub(crate) fn book(&mut self, from: Stop, to: Stop, allowance: Allowance) {
-        if let Some(route) = self.route(from, to).cloned() {
-            for step in 0..route.lanes.len() {
-                for (lane, bw) in
-                    self.costs(&route, step, allowance.bw * allowance.share).into_iter().flatten()
-                {
-                    self.lanes[lane].bw -= bw;
-                }
+        let route = &self.routes[self.route_index(from, to)];
+        for &lane in &self.walked[route.lanes.clone()] {
+            for (lane, bw) in
+                costs(route, &self.lanes, lane, allowance.bw * allowance.share).into_iter().flatten()
+            {
+                self.left[lane] -= bw;
             }
         }
     }
@@ -233,27 +259,26 @@ impl Fabric {
     pub(crate) fn overload(&self) -> Option<String> {
         /// Every walk rounds to 0.001, and a link is part of a few dozen at most.
         const SLACK: f32 = 0.1;
-        let worst = self.lanes.iter().map(|lane| lane.bw).fold(0.0, f32::min);
+        let worst = self.left.iter().copied().fold(0.0, f32::min);
         (worst < -SLACK).then(|| format!("takes {} GB/s more from a link than it has", -worst))
-    }
-
-    /// What one step of a route costs: on its own link, and on the way back.
-    fn costs(&self, route: &Route, step: usize, bw: f32) -> [Option<(usize, f32)>; 2] {
-        let lane = self.walked[route.lanes.start + step];
-        let forward = if self.lanes[lane].is_pci && route.small_packets { bw * 6.0 / 5.0 } else { bw };
-        let back = match self.lanes[lane].back {
-            Some((back, BackCost::Eighth)) if !route.from_gpu => Some((back, forward / 8.0)),
-            Some((back, BackCost::Whole)) => Some((back, forward)),
-            _ => None,
-        };
-        [Some((lane, forward)), back.filter(|&(_, bw)| bw != 0.0)]
     }
 
     /// GB/s left on a GPU's PCI link, whole numbers; -1 without one.
     pub(crate) fn gpu_pci_bw(&self, gpu: usize) -> i32 {
         #[expect(clippy::cast_possible_truncation, reason = "scores are whole numbers")]
-        self.gpu_pci[gpu].map_or(-1, |(down, up)| self.lanes[down].bw.min(self.lanes[up].bw) as i32)
+        self.gpu_pci[gpu].map_or(-1, |(down, up)| self.left[down].min(self.left[up]) as i32)
     }
+}
+
+/// What one step of a route costs: on its own link, and on the way back.
+fn costs(route: &Route, lanes: &[Lane], lane: usize, bw: f32) -> [Option<(usize, f32)>; 2] {
+    let forward = if lanes[lane].is_pci && route.small_packets { bw * 6.0 / 5.0 } else { bw };
+    let back = match lanes[lane].back {
+        Some((back, BackCost::Eighth)) if !route.from_gpu => Some((back, forward / 8.0)),
+        Some((back, BackCost::Whole)) => Some((back, forward)),
+        _ => None,
+    };
+    [Some((lane, forward)), back.filter(|&(_, bw)| bw != 0.0)]
 }
 
 fn take_rounded(from: f32, amount: f32) -> f32 {

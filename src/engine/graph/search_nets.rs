@@ -2,7 +2,8 @@
 
 use crate::engine::graph::Pattern;
 use crate::engine::graph::search_draft::Draft;
-use crate::engine::topo::{Net, NetDevsPolicy, NodeType, Params, PathType, System};
+use crate::engine::graph::search_facts::Port;
+use crate::engine::topo::{Net, NetDevsPolicy, Params, PathType, System};
 use crate::engine::topo::{local_net, local_nets};
 
 /// NICs beyond these are never looked at.
@@ -92,10 +93,10 @@ pub(crate) struct Exit {
 }
 
 /// Whether a channel may leave that way.
-pub(crate) fn may_leave(system: &System, graph: &Draft, exit: Exit, params: &Params) -> bool {
+pub(crate) fn may_leave(ports: &[Port], graph: &Draft, exit: Exit, params: &Params) -> bool {
     let Exit { start, end, step } = exit;
-    let id = |net: usize| system.nodes(NodeType::Net)[net].id;
-    let (net, first) = (system.net(end), system.net(start));
+    let id = |net: usize| ports[net].id;
+    let (net, first) = (&ports[end].net, &ports[start].net);
     if net.plane.is_some() && first.plane.is_some() && net.plane != first.plane {
         return false;
     }

@@ -9,14 +9,14 @@
 //! Every step to the next GPU reserves bandwidth on the way, every return gives it back. When a channel is complete the graph is
 //! held against the best one, and the walk goes on with one more channel.
 
-use std::collections::HashMap;
 use std::rc::Rc;
 
 use crate::engine::graph::Pattern;
 use crate::engine::graph::search_draft::Draft;
 use crate::engine::graph::search_fabric::{Allowance, Fabric, Stop};
+use crate::engine::graph::search_facts::{Choice, Facts, NetSort};
 use crate::engine::graph::search_nets::{Exit, may_leave, select_nets};
-use crate::engine::topo::{NodeRef, NodeType, Params, PathType, System, local_gpus};
+use crate::engine::topo::{Params, PathType, System};
 
 /// Budget of the trial in the machine's own order; it does not count.
 const TRIAL_BUDGET: i32 = 1 << 10;
@@ -42,17 +42,6 @@ struct Turns {
     order: Order,
 }
 
-/// How the next GPUs are sorted with respect to the NIC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NetSort {
-    /// The NIC plays no part any more.
-    Ignore,
-    /// The next GPU is the one that talks to it.
-    Nearest,
-    /// A later GPU talks to it.
-    Farthest,
-}
-
 /// A walk over one machine.
 pub(crate) struct Walk<'a> {
     pub(crate) system: &'a System,
@@ -66,8 +55,12 @@ pub(crate) struct Walk<'a> {
     pub(crate) time: i32,
     /// For every GPU one bit per channel that has it.
     used: Vec<u64>,
-    net_lists: HashMap<(i32, Option<usize>), Rc<[usize]>>,
-    near_gpus: Vec<(Vec<usize>, PathType)>,
+    facts: Facts,
+    /// NICs to try, for all GPUs and for each, while the farthest path allowed is [`Walk::lists_for`].
+    net_lists: Vec<Option<Rc<[usize]>>>,
+    lists_for: i32,
+    /// Lists of next GPUs that are free to use again.
+    spare: Vec<Vec<usize>>,
 }
 
 impl std::fmt::Debug for Walk<'_> {
@@ -82,8 +75,10 @@ impl<'a> Walk<'a> {
         Self {
             time: 0,
             used: vec![0; system.n_gpus()],
-            near_gpus: (0..system.n_nets()).map(|n| local_gpus(system, n)).collect(),
-            net_lists: HashMap::new(),
+            facts: Facts::new(system),
+            net_lists: Vec::new(),
+            lists_for: -1,
+            spare: Vec::new(),
             graph: best.clone(),
             system,
             params,
@@ -124,21 +119,24 @@ impl<'a> Walk<'a> {
 
     fn nets(&mut self, gpu: Option<usize>) -> Rc<[usize]> {
         let farthest = self.graph.type_inter;
-        let list = self.net_lists.entry((farthest, gpu));
-        Rc::clone(list.or_insert_with(|| select_nets(self.system, Some(farthest), gpu, self.params).into()))
+        if self.lists_for != farthest {
+            self.lists_for = farthest;
+            self.net_lists = vec![None; self.system.n_gpus() + 1];
+        }
+        let list = &mut self.net_lists[gpu.map_or(0, |gpu| gpu + 1)];
+        Rc::clone(
+            list.get_or_insert_with(|| select_nets(self.system, Some(farthest), gpu, self.params).into()),
+        )
     }
 
     fn net_id(&self, net: usize) -> i64 {
-        self.system.nodes(NodeType::Net)[net].id
+        self.facts.ports[net].id
     }
 
     /// Adds to the bandwidth left at a NIC; ports of one chip with the same number share it.
     fn add_net_bw(&mut self, net: usize, bw: f32) {
-        let (asic, port) = (self.system.net(net).asic, self.system.net(net).port);
-        for i in 0..self.system.n_nets() {
-            if self.system.net(i).asic == asic && self.system.net(i).port == port {
-                self.fabric.net_bw[i] += bw;
-            }
+        for &i in &self.facts.ports[net].sharers {
+            self.fabric.net_bw[i] += bw;
         }
     }
 
@@ -150,7 +148,7 @@ impl<'a> Walk<'a> {
         for i in 0..nets.len() {
             let c = self.graph.n_channels;
             let n = nets[(c + i) % nets.len()];
-            if (self.graph.coll_net && !self.system.net(n).coll) || self.fabric.net_bw[n] < bw {
+            if (self.graph.coll_net && !self.facts.ports[n].net.coll) || self.fabric.net_bw[n] < bw {
                 continue;
             }
             let in_pairs = self.graph.pattern == Pattern::Ring && self.graph.cross_nic == 2;
@@ -158,7 +156,7 @@ impl<'a> Walk<'a> {
                 continue;
             }
             self.graph.inter[c][0] = self.net_id(n);
-            self.graph.latency_inter = self.system.net(n).latency;
+            self.graph.latency_inter = self.facts.ports[n].net.latency;
             self.add_net_bw(n, -bw);
             let mut found_head = false;
             if heads_only {
@@ -179,8 +177,8 @@ impl<'a> Walk<'a> {
 
     /// Tries the GPU next to a NIC as head, unless it is one already.
     fn try_head(&mut self, net: usize, turns: Turns) -> bool {
-        let Some(gpu) = self.system.net(net).local_gpu else { return false };
-        let rank = self.system.gpu(gpu).rank;
+        let Some(gpu) = self.facts.ports[net].net.local_gpu else { return false };
+        let rank = self.facts.ranks[gpu];
         if (0..self.graph.n_channels).any(|c| self.graph.rank(c, 0) == rank) {
             return false;
         }
@@ -198,15 +196,15 @@ impl<'a> Walk<'a> {
                 self.time = budget;
             }
         }
-        let first = self.system.net(net).local_gpu;
+        let first = self.facts.ports[net].net.local_gpu;
         if let Some(gpu) = first {
             self.try_gpu(start, gpu, 0, free);
         }
-        if self.near_gpus[net].1 == PathType::Dis {
+        if self.facts.ports[net].near_kind == PathType::Dis {
             return false;
         }
-        for i in 0..self.near_gpus[net].0.len() {
-            let gpu = self.near_gpus[net].0[i];
+        for i in 0..self.facts.ports[net].near_gpus.len() {
+            let gpu = self.facts.ports[net].near_gpus[i];
             if Some(gpu) != first {
                 self.try_gpu(start, gpu, 0, free);
             }
@@ -216,7 +214,7 @@ impl<'a> Walk<'a> {
 
     /// The GPU at a place of the channel before.
     fn replayed(&self, place: usize) -> Option<usize> {
-        self.system.index_of_rank(self.graph.rank(self.graph.n_channels.checked_sub(1)?, place))
+        self.facts.gpu_of(self.graph.rank(self.graph.n_channels.checked_sub(1)?, place))
     }
 
     /// Takes bandwidth for a walk, or gives it back when `share` is negative; answers whether there was enough.
@@ -259,7 +257,7 @@ impl<'a> Walk<'a> {
         self.time -= 1;
         let n_gpus = self.system.n_gpus();
         let Some(g) = gpu.filter(|_| step < n_gpus) else { return self.complete() };
-        self.graph.put(self.graph.n_channels, step, self.system.gpu(g).rank);
+        self.graph.put(self.graph.n_channels, step, self.facts.ranks[g]);
         if turns.to_net == Some(step) {
             self.leave(g, step, turns);
         } else if self.graph.pattern == Pattern::Nvls {
@@ -267,23 +265,9 @@ impl<'a> Walk<'a> {
         } else if self.graph.pattern == Pattern::CollNetDirect {
             self.try_direct(g);
         } else if step + 1 < n_gpus {
-            let next = match turns.order {
-                Order::Machine => vec![step + 1],
-                Order::Replay => self.replayed(step + 1).into_iter().collect(),
-                Order::Free => {
-                    let sort = match turns.to_net {
-                        None => NetSort::Ignore,
-                        Some(turn) if turn == step + 1 => NetSort::Nearest,
-                        Some(_) => NetSort::Farthest,
-                    };
-                    self.next_gpus(g, sort)
-                }
-            };
-            for gpu in next {
-                self.try_gpu(Some(Stop::Gpu(g)), gpu, step + 1, turns);
-            }
+            self.go_on(g, step, turns);
         } else if turns.to_first == Some(step) {
-            let first = self.system.index_of_rank(self.graph.rank(self.graph.n_channels, 0));
+            let first = self.facts.gpu_of(self.graph.rank(self.graph.n_channels, 0));
             if let Some(first) = first
                 && self.walk(Stop::Gpu(g), Stop::Gpu(first), 1.0)
             {
@@ -292,6 +276,33 @@ impl<'a> Walk<'a> {
             }
         } else {
             self.visit(Some(g), n_gpus, Turns { to_net: None, to_first: None, ..turns });
+        }
+    }
+
+    /// From a GPU to the next.
+    fn go_on(&mut self, g: usize, step: usize, turns: Turns) {
+        let from = Some(Stop::Gpu(g));
+        match turns.order {
+            Order::Machine => self.try_gpu(from, step + 1, step + 1, turns),
+            Order::Replay => {
+                if let Some(next) = self.replayed(step + 1) {
+                    self.try_gpu(from, next, step + 1, turns);
+                }
+            }
+            Order::Free => {
+                let sort = match turns.to_net {
+                    None => NetSort::Ignore,
+                    Some(turn) if turn == step + 1 => NetSort::Nearest,
+                    Some(_) => NetSort::Farthest,
+                };
+                let mut next = self.spare.pop().unwrap_or_default();
+                let state = Choice { graph: &self.graph, fabric: self.fabric, used: &self.used, sort };
+                self.facts.fill_next(g, &state, &mut next);
+                for &gpu in &next {
+                    self.try_gpu(from, gpu, step + 1, turns);
+                }
+                self.spare.push(next);
+            }
         }
     }
 
@@ -329,13 +340,13 @@ impl<'a> Walk<'a> {
     /// Leaves the host by every NIC allowed. A balanced tree takes half the bandwidth at its first GPU and half at its second.
     fn leave(&mut self, g: usize, step: usize, turns: Turns) {
         let c = self.graph.n_channels;
-        let Some(start) = self.system.index_of(NodeType::Net, self.graph.inter[c][0]) else { return };
+        let Some(start) = self.facts.port_of(self.graph.inter[c][0]) else { return };
         let nets = self.nets(Some(g));
         let balanced = self.graph.pattern == Pattern::BalancedTree;
         let to_net = (balanced && step == 0).then_some(1);
         for &n in nets.iter() {
             let exit = Exit { start, end: n, step };
-            if !may_leave(self.system, &self.graph, exit, self.params) {
+            if !may_leave(&self.facts.ports, &self.graph, exit, self.params) {
                 continue;
             }
             if self.walk_to_net(g, n, 1.0, balanced) {
@@ -384,7 +395,7 @@ impl<'a> Walk<'a> {
             let back = (0..n).take_while(|&g| self.walk(Stop::Gpu(g), Stop::Gpu(head), share)).count();
             if back == n {
                 for (place, g) in (0..n).filter(|&g| g != head).enumerate() {
-                    self.graph.put(self.graph.n_channels, place + 1, self.system.gpu(g).rank);
+                    self.graph.put(self.graph.n_channels, place + 1, self.facts.ranks[g]);
                 }
                 self.visit(None, n, Turns { to_net: None, to_first: None, order: Order::Free });
             }
@@ -396,58 +407,4 @@ impl<'a> Walk<'a> {
             self.walk(Stop::Gpu(head), Stop::Gpu(g), -share);
         }
     }
-
-    /// GPUs not yet in this channel, the most promising first.
-    fn next_gpus(&self, g: usize, sort: NetSort) -> Vec<usize> {
-        let n = self.system.n_gpus();
-        let flag = 1u64 << self.graph.n_channels;
-        let net = (sort != NetSort::Ignore)
-            .then(|| self.system.index_of(NodeType::Net, self.graph.inter[self.graph.n_channels][0]))
-            .flatten();
-        let mut scores = Vec::with_capacity(n);
-        for distance in 1..n {
-            let next = (g + distance) % n;
-            let own = self.system.gpu_path(g, next);
-            if own.hops.is_empty() || self.used[next] & flag != 0 {
-                continue;
-            }
-            let inter = net.map(|net| {
-                let path = self.system.path_or_none(NodeRef::net(net), NodeRef::gpu(next));
-                (-whole(path.bw), -self.fabric.gpu_pci_bw(next), path.hops.len())
-            });
-            // Smaller is better, most important first.
-            scores.push((inter, (-whole(own.bw), own.hops.len()), distance, next));
-        }
-        scores.sort_unstable();
-        let all_alike = scores.windows(2).all(|pair| pair[0].1 == pair[1].1);
-        let mut next: Vec<usize> = scores.iter().map(|score| score.3).collect();
-        if sort == NetSort::Farthest && all_alike {
-            next.reverse();
-        }
-        if self.system.has_nvswitch() {
-            self.keep_neighbours(g, &mut next);
-        }
-        next
-    }
-
-    /// Through a switch all GPUs are alike, so only those next in number are tried.
-    fn keep_neighbours(&self, g: usize, next: &mut Vec<usize>) {
-        let n = self.system.n_gpus();
-        let (before, after) = ((g + n - 1) % n, (g + 1) % n);
-        // Each is moved to the front, so the last one named comes first.
-        let mut wanted = match self.graph.pattern {
-            Pattern::Ring => vec![after, before],
-            Pattern::SplitTree | Pattern::BalancedTree => vec![before, after],
-            _ => vec![after],
-        };
-        wanted.dedup();
-        wanted.retain(|gpu| next.contains(gpu));
-        wanted.reverse();
-        *next = wanted;
-    }
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "scores are whole numbers")]
-fn whole(bw: f32) -> i32 {
-    bw as i32
 }
