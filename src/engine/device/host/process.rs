@@ -124,9 +124,9 @@ fn work() {
         machine::run_on(&process.cpus.lock().unwrap_or_else(PoisonError::into_inner));
         let mut idle_since = Instant::now();
         while idle_since.elapsed() < IDLE {
-            std::thread::sleep(LOOK);
             // With several ranks in the process a second pair of hands helps; alone, the waiting thread does it all.
             let needed = process.drivers.load(Ordering::Relaxed) == 0 || n_ranks() > 1;
+            std::thread::sleep(if needed { LOOK } else { 10 * LOOK });
             while needed && drive_all() {
                 idle_since = Instant::now();
             }
