@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use chorus::{
-    Algorithm, Buffer, CommInit, Communicator, DataType, Error, Event, Forced, RedOp, Registration, Settings,
-    Stream, UniqueId, group_end, group_start,
+    Algorithm, Buffer, CommInit, Communicator, DataType, Error, Event, Forced, Protocol, RedOp, Registration,
+    Settings, Stream, UniqueId, group_end, group_start,
 };
 
 struct Rank {
@@ -15,8 +15,12 @@ struct Rank {
 }
 
 fn ranks(n: usize, bytes: usize) -> Vec<Rank> {
+    ranks_with(n, bytes, false)
+}
+
+fn ranks_with(n: usize, bytes: usize, p2p_disable: bool) -> Vec<Rank> {
     let limit = Some(Duration::from_secs(60));
-    let settings = Settings::from_env(limit).unwrap();
+    let settings = Settings { p2p_disable, ..Settings::from_env(limit).unwrap() };
     let id = UniqueId::create(&settings.bootstrap).unwrap();
     let comms =
         Communicator::init(CommInit { id, n_ranks: n, ranks: (0..n).collect(), settings, limit }).unwrap();
@@ -93,6 +97,40 @@ fn one_shot_and_two_shot_sum_over_all_rank_counts_and_leave_the_rest_alone() {
                         got[count..].iter().all(|&w| w == 0xeeee_eeee),
                         "{algorithm} n={n} count={count}"
                     );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn ring_and_tree_sum_with_every_protocol_over_both_transports() {
+    for p2p_disable in [false, true] {
+        for n in [2, 3, 5] {
+            let ranks = ranks_with(n, 1 << 22, p2p_disable);
+            for (algorithm, protocol, n_channels) in [Algorithm::Ring, Algorithm::Tree]
+                .into_iter()
+                .flat_map(|a| [Protocol::LL, Protocol::LL128, Protocol::Simple].map(|p| (a, p)))
+                .flat_map(|(a, p)| [1, 2, 5].map(|c| (a, p, c)))
+            {
+                for rank in &ranks {
+                    rank.comm.force(Forced {
+                        algorithm: Some(algorithm),
+                        protocol: Some(protocol),
+                        n_channels: Some(n_channels),
+                    });
+                }
+                for count in [1, 1001, 65_537, 1 << 20] {
+                    fill(&ranks);
+                    ranks.iter().for_each(|rank| all_reduce(rank, count));
+                    ranks.iter().for_each(|rank| all_reduce(rank, count));
+                    wait(&ranks);
+                    for rank in &ranks {
+                        let got = words(&rank.recv);
+                        let bad = (0..count).find(|&i| got[i] != sum(n, i));
+                        assert_eq!(bad, None, "{algorithm} {protocol} {n_channels} n={n} count={count}");
+                        assert!(got[count..].iter().all(|&w| w == 0xeeee_eeee));
+                    }
                 }
             }
         }

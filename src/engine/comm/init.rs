@@ -9,13 +9,16 @@ use super::layout;
 use super::planner::Planner;
 use super::registry;
 use crate::engine::bootstrap::{Bootstrap, BootstrapParams, Handoff, UniqueId};
+use crate::engine::device::host::classic::Classic;
 use crate::engine::device::host::collectives::{Peer, Team};
 use crate::engine::device::host::control::{CONTROL_BYTES, Control};
 use crate::engine::device::host::machine;
 use crate::engine::device::host::process;
 use crate::engine::device::host::rank::RankCore;
+use crate::engine::device::host::reachable::Reachable;
 use crate::engine::device::host::region::{Mapping, Region};
 use crate::engine::device::host::wait::Policy;
+use crate::engine::device::host::{cta, fifo};
 use crate::engine::error::{Error, Result};
 use crate::engine::log::{self, Subsys};
 use crate::engine::plan;
@@ -222,7 +225,8 @@ struct OwnMemory {
 impl OwnMemory {
     fn create(settings: &Settings, n_ranks: usize) -> Result<Self> {
         let segment = Region::create("chorus-segment", SEGMENT_RESERVE)?;
-        let at = segment.alloc(CONTROL_BYTES)?;
+        let table = fifo::table_bytes(MAX_CHANNELS as usize, n_ranks);
+        let at = segment.alloc(CONTROL_BYTES + table)?;
         debug_assert_eq!(at, 0);
         Ok(Self {
             segment: Arc::new(segment),
@@ -382,7 +386,16 @@ fn make_core(init: &CommInit, rank: usize, own: &OwnMemory, reach: &[Reach], mod
         })
         .collect();
     let team = Team::new(rank, peers, Policy::new(init.n_ranks, model.n_cpus));
-    RankCore::new(rank, team)
+    let ranks = reach.iter().map(|r| (r.segment.clone(), r.arena.clone())).collect();
+    let memory = Reachable::new(own.segment.clone(), ranks, CONTROL_BYTES);
+    let place = cta::Place {
+        rank,
+        n_ranks: init.n_ranks,
+        channel: 0,
+        n_channels: MAX_CHANNELS as usize,
+        buffer_bytes: own.buffer_bytes,
+    };
+    RankCore::new(rank, team, Classic::new(Arc::new(memory), place))
 }
 
 /// Rings, trees and connections in the library's own form.

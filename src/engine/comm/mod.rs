@@ -15,6 +15,7 @@ use self::buffer::{Buffer, Span};
 use self::planner::{Key, Planned, Planner, Run};
 use self::stream::{Captured, Stream};
 use crate::engine::bootstrap::Bootstrap;
+use crate::engine::device::host::classic::ClassicRun;
 use crate::engine::device::host::collectives::{Operands, Symmetric};
 use crate::engine::device::host::machine;
 use crate::engine::device::host::rank::{Label, LocalCopy, RankCore, Task};
@@ -300,6 +301,13 @@ impl Inner {
                     arena_len: self.arena.len(),
                     scale,
                 },
+            )),
+            Run::Classic(plan) => Task::Classic(ClassicRun::new(
+                plan,
+                request.send,
+                request.recv,
+                Some(request.recv_offset),
+                planned.reducer,
             )),
         }
     }

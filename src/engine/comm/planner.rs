@@ -1,12 +1,13 @@
 //! From a call to what runs: the choice and the plan, cached by everything they depend on.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::engine::device::host::collectives::{Shape, Shots};
 use crate::engine::device::host::reduce::Reducer;
 use crate::engine::error::{Error, Result};
 use crate::engine::log::{self, Subsys};
-use crate::engine::plan::{self, Layout};
+use crate::engine::plan::{self, Layout, Plan};
 use crate::engine::tuning::constants::host as profile;
 use crate::engine::tuning::host::{Choice, Forced, HostModel};
 use crate::engine::types::{Algorithm, Collective, DataType, RedOp};
@@ -41,6 +42,7 @@ pub(super) enum Run {
     /// One rank: its input to its result.
     Local,
     Symmetric(Shape),
+    Classic(Arc<Plan>),
 }
 
 /// Chooses and plans for one rank; equal inputs on all ranks give agreeing plans.
@@ -108,7 +110,16 @@ impl Planner {
             Algorithm::TwoShot => {
                 Run::Symmetric(self.shape(Shots::Two, key.collective, dtype, count, reducer))
             }
-            other => return Err(Error::NoSuchCombination(format!("{other} is not built in yet"))),
+            _ => {
+                let request = plan::Request {
+                    collective: key.collective,
+                    count,
+                    dtype,
+                    n_ranks: self.model.n_ranks,
+                    rank: self.rank,
+                };
+                Run::Classic(Arc::new(plan::build(&request, &choice, &self.layout, &self.params)))
+            }
         };
         if self.rank == 0 {
             log_choice(key, &choice);

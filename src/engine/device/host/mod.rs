@@ -1,9 +1,10 @@
 //! The host device: a rank plays one GPU on the CPUs of this machine.
 //!
 //! From the bottom: [`region`] shared memory · [`control`] the words in it · [`wait`] how to wait · [`reduce`] arithmetic ·
-//! [`fifo`], [`prims`], [`cta`], `classic` plans through FIFOs · [`collectives`] symmetric memory · [`rank`] the queue ·
+//! [`fifo`], [`prims`], [`cta`], [`classic`] plans through FIFOs · [`collectives`] symmetric memory · [`rank`] the queue ·
 //! [`process`] all ranks of a process.
 
+pub mod classic;
 pub mod collectives;
 pub mod control;
 pub mod cta;
@@ -13,6 +14,7 @@ pub mod machine;
 mod prims;
 pub mod process;
 pub mod rank;
+pub mod reachable;
 pub mod reduce;
 pub mod region;
 pub mod wait;

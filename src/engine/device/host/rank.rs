@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::Progress;
+use super::classic::{Classic, ClassicRun};
 use super::collectives::{Symmetric, Team};
 use super::control::Control;
 use super::event::Event;
@@ -28,6 +29,8 @@ const QUEUE_LEN: usize = 1024;
 pub enum Task {
     /// One-shot or two-shot.
     Symmetric(Symmetric),
+    /// Ring or tree through FIFOs.
+    Classic(ClassicRun),
     /// A single rank: its input, with scale and final division, to its result.
     Local(LocalCopy),
     /// Takes the time.
@@ -81,6 +84,8 @@ pub struct Queue {
     tasks: VecDeque<Queued>,
     /// The ranks of this machine.
     pub team: Team,
+    /// FIFO connections and the tasks that run on them.
+    pub classic: Classic,
 }
 
 /// One rank of this process.
@@ -98,7 +103,7 @@ pub struct RankCore {
 
 impl RankCore {
     /// A rank with an empty queue.
-    pub fn new(rank: usize, team: Team) -> Self {
+    pub fn new(rank: usize, team: Team, classic: Classic) -> Self {
         Self {
             rank,
             control: team.peers[team.me].control.clone(),
@@ -106,7 +111,7 @@ impl RankCore {
             policy: team.policy,
             launched: AtomicU64::new(0),
             completed: AtomicU64::new(0),
-            queue: Mutex::new(Queue { tasks: VecDeque::with_capacity(QUEUE_LEN), team }),
+            queue: Mutex::new(Queue { tasks: VecDeque::with_capacity(QUEUE_LEN), team, classic }),
         }
     }
 
@@ -159,10 +164,14 @@ impl RankCore {
 
     /// Polls the head of the queue once.
     fn advance(&self, queue: &mut Queue) -> Progress {
-        let Queue { tasks, team } = queue;
+        let Queue { tasks, team, classic } = queue;
         let Some(head) = tasks.front_mut() else { return Progress::Done };
         let progress = match &mut head.task {
             Task::Symmetric(op) => op.poll(team),
+            Task::Classic(run) => run.poll(classic, team).unwrap_or_else(|error| {
+                process::abort(error);
+                Progress::Blocked { peer: None }
+            }),
             Task::Local(copy) => copy.run(),
             Task::Mark(event) => {
                 event.take_time();
@@ -230,13 +239,14 @@ impl RankCore {
                 self.completed.load(Ordering::Acquire) + 1
             );
         };
-        let Queue { tasks, team } = &mut *queue;
+        let Queue { tasks, team, classic } = &mut *queue;
         let Some(head) = tasks.front_mut() else { return format!("rank {} waits for nothing", self.rank) };
         let (peer, step) = match &mut head.task {
             Task::Symmetric(op) => match op.poll(team) {
                 Progress::Blocked { peer } => (peer, op.step()),
                 _ => (None, op.step()),
             },
+            Task::Classic(run) => run.waits_for(classic),
             Task::Local(_) | Task::Mark(_) => (None, 0),
         };
         let whom = peer.map_or("a rank that holds a piece of the work".to_string(), |p| format!("rank {p}"));
