@@ -2,6 +2,8 @@
 //!
 //! Exit status: 0 ok, 64 bad usage (every verb), 3 unusable input, 1 internal error; verbs that judge add their own.
 
+mod compare;
+mod gate;
 mod graph;
 mod machine;
 mod model;
@@ -44,6 +46,10 @@ enum Verb {
     Trees(trees::Args),
     /// Where which algorithm wins: tables, sentences, charts and a page from recordings
     Report(report::Args),
+    /// Fails on a real regression: two programs alternated on this machine, or two recordings
+    Gate(Box<gate::Args>),
+    /// Two recordings side by side
+    Compare(compare::Args),
     /// Why a call runs as it does: cost table, exclusions, winner, margin, crossovers
     Why(why::Args),
 }
@@ -79,6 +85,8 @@ fn main() -> ExitCode {
         Verb::Graph(args) => ("graph", graph::run(args, &mut out)),
         Verb::Why(args) => ("why", why::run(args, &mut out)),
         Verb::Trees(args) => ("trees", trees::run(args, &mut out)),
+        Verb::Compare(args) => ("compare", compare::run(args, &mut out)),
+        Verb::Gate(args) => ("gate", gate::run(args, &mut out)),
         Verb::Report(args) => ("report", report::run(args, &mut out)),
     };
     let result = result.and_then(|status| out.flush().map(|()| status).map_err(Failure::from));
