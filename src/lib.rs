@@ -18,3 +18,4 @@ pub use engine::device::host::event::Event;
 pub use engine::error::{Error, Result};
 pub use engine::tuning::host::{Choice, Forced};
 pub use engine::types::{Algorithm, Collective, DataType, Protocol, RedOp};
+pub use engine::watch;

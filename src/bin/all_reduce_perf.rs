@@ -1,2 +1,5 @@
 //! `all_reduce_perf`: nccl-tests' program of that name over the Chorus engine.
-fn main() {}
+
+fn main() {
+    std::process::exit(chorus::perf::main(chorus::Collective::AllReduce));
+}

@@ -104,23 +104,36 @@ impl Status {
 }
 
 /// Why a run stopped: the status it ends with and one line for stderr.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Failure {
     /// The status.
     pub status: Status,
     /// The line; lower case, no full stop.
     pub message: String,
+    cause: Option<EngineError>,
 }
 
 impl Failure {
     /// A failure with its message.
     pub fn new(status: Status, message: impl Into<String>) -> Self {
-        Self { status, message: message.into() }
+        Self { status, message: message.into(), cause: None }
     }
 
     /// Bad usage.
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(Status::Usage, message)
+    }
+
+    /// The failure as the engine would have reported it, for those who watch the job.
+    pub fn into_error(self) -> EngineError {
+        let Self { status, message, cause } = self;
+        cause.unwrap_or(match status {
+            Status::Usage => EngineError::InvalidUsage(message),
+            Status::Unavailable => EngineError::Unavailable(message),
+            Status::NoSuchCombination => EngineError::NoSuchCombination(message),
+            Status::PeerDied => EngineError::PeerDied(message),
+            _ => EngineError::Internal(message),
+        })
     }
 }
 
@@ -134,7 +147,7 @@ impl std::error::Error for Failure {}
 
 impl From<EngineError> for Failure {
     fn from(error: EngineError) -> Self {
-        Self { status: Status::of(&error), message: error.to_string() }
+        Self { status: Status::of(&error), message: error.to_string(), cause: Some(error) }
     }
 }
 
@@ -159,5 +172,18 @@ mod tests {
         assert_eq!(Failure::from(EngineError::PeerDied("rank 3".into())).status, Status::PeerDied);
         assert_eq!(Failure::from(EngineError::Interrupted(15)).status.code(), 143);
         assert_eq!(Failure::from(EngineError::Interrupted(2)).status.code(), 130);
+    }
+
+    #[test]
+    fn a_failure_keeps_its_status_as_an_engine_error() {
+        for failure in
+            [Failure::usage("x"), Failure::new(Status::Unavailable, "x"), Failure::new(Status::Internal, "x")]
+        {
+            let status = failure.status;
+            assert_eq!(Status::of(&failure.into_error()), status);
+        }
+        let timeout =
+            EngineError::Timeout { what: "rank 1".into(), limit: std::time::Duration::from_secs(5) };
+        assert_eq!(Status::of(&Failure::from(timeout).into_error()), Status::Timeout);
     }
 }

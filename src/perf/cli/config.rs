@@ -385,10 +385,8 @@ fn is_json(path: &str) -> bool {
 }
 
 fn forced(raw: &RawOptions) -> Result<Vec<Forcing>> {
-    let algorithms =
-        choices(raw.algo.as_deref(), "--algo", Algorithm::ALL, |word| Algorithm::from_name(word))?;
-    let protocols =
-        choices(raw.proto.as_deref(), "--proto", Protocol::ALL, |word| Protocol::from_name(word))?;
+    let algorithms = choices(raw.algo.as_deref(), "--algo", Algorithm::ALL, Algorithm::from_name)?;
+    let protocols = choices(raw.proto.as_deref(), "--proto", Protocol::ALL, Protocol::from_name)?;
     let counts: Vec<u32> = (1..=32).collect();
     let channels = match raw.channels.as_deref() {
         None => vec![None],
