@@ -1,11 +1,11 @@
-//! System graphs, paths and searches against recorded outputs of NCCL 2.30.7's host code.
+//! System graphs, paths, searches and graph files against recorded outputs of NCCL 2.30.7's host code.
 //!
-//! The variable CHORUS_ORACLE names the folder that holds them (`topologies/`, `v2.30.7/graph`, `search_trace`, `env`); without it
-//! these tests say so and pass. The machines under `tests/topologies` are checked everywhere.
+//! The variable CHORUS_ORACLE names a folder of recordings; without it the machines under `tests/topologies` are used.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
 use chorus::engine::graph::{Attempt, ModelRequest, Variant, dump, model, rules};
 use chorus::engine::topo::Params;
@@ -15,12 +15,34 @@ use serde_json::Value;
 /// Left-overs of the winning attempt, and results of merging the views of several processes.
 const NOT_COMPARED: [&str; 5] = ["graphXml", "fusedSame", "fusedGraphs", "fusedGpuOrder", "fusedNetOrder"];
 
-fn oracle() -> Option<PathBuf> {
-    let folder = chorus::env::text("CHORUS_ORACLE").map(PathBuf::from);
-    if folder.is_none() {
-        println!("skipped: CHORUS_ORACLE names no folder of recorded outputs");
-    }
-    folder
+fn oracle() -> PathBuf {
+    static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
+        chorus::env::text("CHORUS_ORACLE").map(PathBuf::from).unwrap_or_else(|| {
+            println!(
+                "skipped: all machines but those of tests/topologies, because CHORUS_ORACLE names no folder"
+            );
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/topologies")
+        })
+    });
+    FOLDER.clone()
+}
+
+type Modelled = Arc<OnceLock<Result<Variant, String>>>;
+
+/// A machine of the folder in one situation, modelled once for all tests.
+fn modelled(name: &str, variant: &str) -> Modelled {
+    static KNOWN: LazyLock<Mutex<HashMap<(String, String), Modelled>>> = LazyLock::new(Mutex::default);
+    let key = (name.to_owned(), variant.to_owned());
+    let cell = Arc::clone(KNOWN.lock().expect("no test died here").entry(key).or_default());
+    cell.get_or_init(|| {
+        let text = topology(name);
+        model(&text, &Params::default(), request(variant)).map_err(|e| e.to_string())
+    });
+    cell
+}
+
+fn topology(name: &str) -> String {
+    fs::read_to_string(oracle().join("topologies").join(format!("{name}.xml"))).expect("a topology")
 }
 
 fn load(path: &Path) -> Value {
@@ -134,16 +156,15 @@ fn compare_domains(tally: &mut Tally, name: &str, want: &Value, got: &Value) {
 
 #[test]
 fn systems_and_graphs_equal_the_recorded_ones() {
-    let Some(oracle) = oracle() else { return };
+    let oracle = oracle();
     let mut tally = Tally::default();
     for (name, path) in recorded(&oracle.join("v2.30.7/graph")) {
-        let text =
-            fs::read_to_string(oracle.join("topologies").join(format!("{name}.xml"))).expect("a topology");
         for (variant, want) in load(&path)["variants"].as_object().expect("variants") {
+            let got = modelled(&name, variant);
             let name = format!("{name}/{variant}");
-            match model(&text, &Params::default(), request(variant)) {
-                Ok(got) => compare_domains(&mut tally, &name, want, &as_json(&got)),
-                Err(e) => tally.count("models", &name, Some(e.to_string())),
+            match got.get().expect("it is modelled") {
+                Ok(got) => compare_domains(&mut tally, &name, want, &as_json(got)),
+                Err(text) => tally.count("models", &name, Some(text.clone())),
             }
         }
     }
@@ -152,14 +173,13 @@ fn systems_and_graphs_equal_the_recorded_ones() {
 
 #[test]
 fn searches_take_the_recorded_way() {
-    let Some(oracle) = oracle() else { return };
+    let oracle = oracle();
     let mut tally = Tally::default();
     for (name, path) in recorded(&oracle.join("v2.30.7/search_trace")) {
-        let text =
-            fs::read_to_string(oracle.join("topologies").join(format!("{name}.xml"))).expect("a topology");
         for (variant, want) in load(&path)["domains"].as_object().expect("domains") {
+            let got = modelled(&name, variant);
             let name = format!("{name}/{variant}");
-            match model(&text, &Params::default(), request(variant)) {
+            match got.get().expect("it is modelled") {
                 Ok(got) => {
                     for (d, (want, got)) in
                         want.as_array().expect("domains").iter().zip(&got.domains).enumerate()
@@ -177,13 +197,12 @@ fn searches_take_the_recorded_way() {
 
 #[test]
 fn graph_files_are_written_as_recorded_and_read_back() {
-    let Some(oracle) = oracle() else { return };
+    let oracle = oracle();
     let mut tally = Tally::default();
     for (name, path) in recorded(&oracle.join("v2.30.7/graph")) {
-        let text =
-            fs::read_to_string(oracle.join("topologies").join(format!("{name}.xml"))).expect("a topology");
         for (variant, want) in load(&path)["variants"].as_object().expect("variants") {
-            let got = model(&text, &Params::default(), request(variant)).expect("a machine");
+            let got = modelled(&name, variant);
+            let got = got.get().expect("it is modelled").as_ref().expect("a machine");
             for (d, domain) in got.domains.iter().enumerate() {
                 let name = format!("{name}/{variant}/{d}");
                 let written = dump::to_text(&domain.system, &domain.graphs);
@@ -213,21 +232,21 @@ fn differ_lines(want: &str, got: &str) -> Option<String> {
 
 #[test]
 fn graphs_of_every_machine_keep_the_rules() {
-    let Some(oracle) = oracle() else { return };
+    let oracle = oracle();
     let mut tally = Tally::default();
     for entry in fs::read_dir(oracle.join("topologies")).expect("a folder of topologies") {
         let path = entry.expect("a file").path();
         if path.extension().is_none_or(|extension| extension != "xml") {
             continue;
         }
-        let text = fs::read_to_string(&path).expect("a topology");
-        for multi_host in [false, true] {
-            let name = format!("{} {multi_host}", path.display());
-            let variant = match model(&text, &Params::default(), ModelRequest { multi_host, coll_net: false })
-            {
+        let name = path.file_stem().and_then(|name| name.to_str()).expect("a file name");
+        for situation in ["single", "multi"] {
+            let got = modelled(name, situation);
+            let name = format!("{name}/{situation}");
+            let variant = match got.get().expect("it is modelled") {
                 Ok(variant) => variant,
-                Err(e) => {
-                    tally.count("machines", &name, Some(e.to_string()));
+                Err(text) => {
+                    tally.count("machines", &name, Some(text.clone()));
                     continue;
                 }
             };
@@ -278,11 +297,10 @@ fn differ_rows(want: &Value, got: &[Value]) -> Option<String> {
 
 #[test]
 fn settings_change_graphs_as_recorded() {
-    let Some(oracle) = oracle() else { return };
+    let oracle = oracle();
     let mut tally = Tally::default();
     for (name, path) in recorded(&oracle.join("v2.30.7/env")) {
-        let text =
-            fs::read_to_string(oracle.join("topologies").join(format!("{name}.xml"))).expect("a topology");
+        let text = topology(&name);
         for run in load(&path)["runs"].as_array().expect("runs") {
             let settings = run["env"].as_object().expect("settings");
             let name = format!("{name} N={} {}", run["nodes"], run["env"]);
