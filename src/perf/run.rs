@@ -2,10 +2,12 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::Settings;
+use crate::UniqueId;
 use crate::engine::error::Error;
 use crate::engine::types::Collective;
-use crate::perf::backend::Library;
 use crate::perf::backend::engine::Engine;
+use crate::perf::backend::{Library, Steering};
 use crate::perf::cli::config::{BackendKind, Launch, Notices, SweepConfig};
 use crate::perf::cli::{self, Parsed};
 use crate::perf::crew::Crew;
@@ -21,7 +23,6 @@ use crate::perf::report::{Closing, Report};
 use crate::perf::sweep::Forcing;
 use crate::rendezvous::{self, LaunchMode, World};
 use crate::watch::{self, Activity, Phase, Watch, WatchParams};
-use crate::{Settings, UniqueId};
 
 /// Runs the program for `collective` and gives its exit status.
 pub fn main(collective: Collective) -> i32 {
@@ -128,7 +129,7 @@ impl Run<'_> {
         if config.plan_only {
             return self.plan(library, &capped, &job, &tables);
         }
-        self.open_record(&job)?;
+        self.open_record(&job, library)?;
         if let Some(mut report) = self.report() {
             report.expect_rows(rows(config, &capped, tables.len()));
         }
@@ -226,7 +227,7 @@ impl Run<'_> {
         Ok(Status::Success)
     }
 
-    fn open_record(&self, job: &Job) -> Result<()> {
+    fn open_record(&self, job: &Job, library: &dyn Library) -> Result<()> {
         let (Some(mut report), Some(path)) = (self.report(), &self.config.csv) else { return Ok(()) };
         let details = Details {
             launcher: self.world.mode.name().into(),
@@ -234,7 +235,7 @@ impl Run<'_> {
             common: Common {
                 backend: self.config.backend.name().into(),
                 device: job.device_name().into(),
-                n_hosts: self.world.n_hosts as u32,
+                n_hosts: library.steering().map_or(self.world.n_hosts, Steering::n_hosts) as u32,
                 n_ranks: job.n_ranks() as u32,
                 collective: self.config.collective.name().into(),
             },

@@ -246,11 +246,11 @@ impl Communicator {
                 recv_offset: recv.arena_offset(),
                 bytes: send_bytes.max(recv_bytes) as u64,
             };
-            if group::defer(&self.inner, &request, stream)
-                || stream.capture_with(|| Captured::Call {
-                    request: request.clone(),
-                    _buffers: [send.buffer.clone(), recv.buffer.clone()],
-                })
+            // A captured call runs when its plan is launched, also when a group is open around the capture.
+            if stream.capture_with(|| Captured::Call {
+                request: request.clone(),
+                _buffers: [send.buffer.clone(), recv.buffer.clone()],
+            }) || group::defer(&self.inner, &request, stream)
             {
                 return Ok(());
             }

@@ -4,15 +4,24 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::Buffer;
+use crate::CommInit;
+use crate::Communicator;
+use crate::Event;
+use crate::Forced;
+use crate::Graph;
+use crate::RegHandle;
+use crate::Registration;
+use crate::Settings;
+use crate::Stream;
+use crate::UniqueId;
 use crate::engine::error::{Error, Result};
 use crate::engine::types::{Collective, DataType, RedOp};
+use crate::group_end;
+use crate::group_start;
 use crate::perf::backend::{Call, Capture, Lane, Library, Memory, Side, Steering};
 use crate::perf::cli::config::Register;
 use crate::perf::sweep::{Forcing, Op};
-use crate::{
-    Buffer, CommInit, Communicator, Event, Forced, Graph, RegHandle, Registration, Settings, Stream,
-    UniqueId, group_end, group_start,
-};
 
 /// The engine in this process: one communicator handle per rank.
 #[derive(Debug)]
@@ -28,11 +37,6 @@ impl Engine {
     /// A group of `n_ranks` named by `id`, not yet joined.
     pub fn new(id: UniqueId, n_ranks: usize, settings: Settings, limit: Option<Duration>) -> Self {
         Self { id, n_ranks, settings, limit, ranks: Mutex::default() }
-    }
-
-    /// Hosts the ranks believe to be on, once connected.
-    pub fn n_hosts(&self) -> usize {
-        self.lock().values().next().map_or(1, Communicator::n_hosts)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<usize, Communicator>> {
@@ -100,6 +104,10 @@ impl Library for Engine {
 }
 
 impl Steering for Engine {
+    fn n_hosts(&self) -> usize {
+        self.lock().values().next().map_or(1, Communicator::n_hosts)
+    }
+
     fn force(&self, forced: Forcing) {
         let Forcing { algorithm, protocol, n_channels } = forced;
         for communicator in self.lock().values() {
@@ -127,6 +135,8 @@ struct EngineLane {
     stream: Stream,
     events: Vec<Event>,
     graph: Option<Graph>,
+    /// Calls since the capture began.
+    n_captured: Option<usize>,
     _registered: Vec<RegHandle>,
 }
 
@@ -151,6 +161,7 @@ impl EngineLane {
             stream: communicator.stream(),
             events: Vec::new(),
             graph: None,
+            n_captured: None,
             _registered: registered,
         })
     }
@@ -164,6 +175,9 @@ impl Lane for EngineLane {
         };
         let spans = (send, self.recv.span(call.recv as usize));
         let count = call.count as usize;
+        if let Some(n) = self.n_captured.as_mut() {
+            *n += usize::from(count > 0);
+        }
         match call.collective {
             Collective::AllReduce => {
                 self.communicator.all_reduce(spans, count, (call.dtype, call.op), &self.stream)
@@ -192,9 +206,17 @@ impl Lane for EngineLane {
 
     fn capture(&mut self, step: Capture) -> Result<()> {
         match step {
-            Capture::Begin => self.stream.begin_capture(),
+            Capture::Begin => {
+                self.n_captured = Some(0);
+                self.stream.begin_capture()
+            }
             Capture::End => {
-                self.graph = Some(self.stream.end_capture()?);
+                let graph = self.stream.end_capture()?;
+                let n = self.n_captured.take().unwrap_or(0);
+                if graph.len() != n {
+                    return Err(Error::Internal(format!("{n} calls were captured, the plan has {}", graph.len())));
+                }
+                self.graph = Some(graph);
                 Ok(())
             }
             Capture::Replay => match &self.graph {

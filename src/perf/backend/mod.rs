@@ -94,6 +94,8 @@ pub trait Library: Send + Sync + fmt::Debug {
 
 /// What a library would run, and fixing it.
 pub trait Steering {
+    /// Hosts the ranks believe to be on.
+    fn n_hosts(&self) -> usize;
     /// Fixes a part of every later choice, on every rank of this process.
     fn force(&self, forced: Forcing);
     /// What a call of `count` elements a rank runs: algorithm, protocol, channels.

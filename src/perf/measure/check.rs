@@ -127,6 +127,8 @@ fn compare(seat: &mut Seat, job: &Job, pattern: &Pattern) -> u64 {
     let (start, end) = result_range(job);
     let rank = seat.rank;
     let mut wrong = 0;
+    #[cfg(feature = "fault-hooks")]
+    flip(seat, start);
     seat.lane.host(Side::Recv, &mut |buffer| {
         let (before, rest) = buffer.split_at(start);
         let (result, after) = rest.split_at(end - start);
@@ -159,6 +161,17 @@ fn compare(seat: &mut Seat, job: &Job, pattern: &Pattern) -> u64 {
         wrong += damaged;
     });
     wrong
+}
+
+/// Damages one bit of a result where CHORUS_FAULT_FLIP=RANK:BYTE says so. Absent from release builds.
+#[cfg(feature = "fault-hooks")]
+fn flip(seat: &mut Seat, start: usize) {
+    let fault = crate::env::text("CHORUS_FAULT_FLIP").unwrap_or_default();
+    let Some((rank, byte)) = fault.split_once(':') else { return };
+    let (Ok(rank), Ok(byte)) = (rank.parse::<usize>(), byte.parse::<usize>()) else { return };
+    if rank == seat.rank {
+        seat.lane.host(Side::Recv, &mut |buffer| buffer[start + byte] ^= 1);
+    }
 }
 
 /// Bytes of the parts that are compared one by one.
