@@ -17,6 +17,7 @@ use self::stream::{Captured, Stream};
 use crate::engine::bootstrap::Bootstrap;
 use crate::engine::device::host::classic::ClassicRun;
 use crate::engine::device::host::collectives::{Operands, Symmetric};
+use crate::engine::device::host::cta;
 use crate::engine::device::host::machine;
 use crate::engine::device::host::rank::{Label, LocalCopy, RankCore, Task};
 use crate::engine::device::host::reduce::Source;
@@ -302,12 +303,15 @@ impl Inner {
                     scale,
                 },
             )),
-            Run::Classic(plan) => Task::Classic(ClassicRun::new(
+            Run::Classic { plan, non_temporal } => Task::Classic(ClassicRun::new(
                 plan,
-                request.send,
-                request.recv,
-                Some(request.recv_offset),
-                planned.reducer,
+                cta::Operands {
+                    send: request.send,
+                    recv: request.recv,
+                    recv_in_arena: Some(request.recv_offset),
+                    reducer: planned.reducer,
+                    non_temporal,
+                },
             )),
         }
     }

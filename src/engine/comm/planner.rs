@@ -42,7 +42,12 @@ pub(super) enum Run {
     /// One rank: its input to its result.
     Local,
     Symmetric(Shape),
-    Classic(Arc<Plan>),
+    Classic {
+        /// Parts, chunks and steps.
+        plan: Arc<Plan>,
+        /// Whether results go past the caches.
+        non_temporal: bool,
+    },
 }
 
 /// Chooses and plans for one rank; equal inputs on all ranks give agreeing plans.
@@ -118,7 +123,10 @@ impl Planner {
                     n_ranks: self.model.n_ranks,
                     rank: self.rank,
                 };
-                Run::Classic(Arc::new(plan::build(&request, &choice, &self.layout, &self.params)))
+                Run::Classic {
+                    plan: Arc::new(plan::build(&request, &choice, &self.layout, &self.params)),
+                    non_temporal: self.exceeds_caches(key.collective, (count * dtype.size()) as u64),
+                }
             }
         };
         if self.rank == 0 {
@@ -138,16 +146,11 @@ impl Planner {
         let elem_bytes = dtype.size();
         let n_ranks = self.model.n_ranks;
         let input = (n_elem * elem_bytes) as u64;
-        let (inputs, results) = match collective {
-            Collective::AllGather => (n_ranks as u64, (n_ranks * n_ranks) as u64),
-            _ => (n_ranks as u64, n_ranks as u64),
-        };
         let (least, most, per_cpu) = profile::TWOSHOT_CHUNK;
         let workers = self.model.n_cpus.clamp(1, n_ranks) as u64;
         // AllGather already has a chunk for each source block.
-        let pieces = if collective == Collective::AllGather { inputs } else { 1 };
+        let pieces = if collective == Collective::AllGather { n_ranks as u64 } else { 1 };
         let chunk = (input * pieces / (workers * per_cpu)).clamp(least, most) / 64 * 64;
-        let footprint = (inputs + results) * input;
         Shape {
             collective,
             shots,
@@ -155,8 +158,16 @@ impl Planner {
             elem_bytes,
             n_elem,
             chunk_elem: chunk as usize / elem_bytes,
-            non_temporal: footprint as f64 > self.model.cache_bytes as f64 * profile::NON_TEMPORAL_FACTOR,
+            non_temporal: self.exceeds_caches(collective, input),
         }
+    }
+
+    /// Whether inputs and results of all ranks together are more than the caches keep until somebody reads them.
+    fn exceeds_caches(&self, collective: Collective, input_bytes: u64) -> bool {
+        let inputs = self.model.n_ranks as u64;
+        let results = if collective == Collective::AllGather { inputs * inputs } else { inputs };
+        let footprint = (inputs + results) * input_bytes;
+        footprint as f64 > self.model.cache_bytes as f64 * profile::NON_TEMPORAL_FACTOR
     }
 }
 

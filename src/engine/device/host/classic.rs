@@ -6,7 +6,6 @@ use super::Progress;
 use super::collectives::Team;
 use super::cta::{self, ChannelTask, Operands};
 use super::fifo::FifoMemory;
-use super::reduce::Reducer;
 use crate::engine::error::Result;
 use crate::engine::plan::Plan;
 
@@ -45,20 +44,9 @@ pub struct ClassicRun {
 
 impl ClassicRun {
     /// A call that has not started. A plan has at most 64 channels.
-    pub fn new(
-        plan: Arc<Plan>,
-        send: *const u8,
-        recv: *mut u8,
-        recv_in_arena: Option<usize>,
-        reducer: Reducer,
-    ) -> Self {
+    pub fn new(plan: Arc<Plan>, operands: Operands) -> Self {
         debug_assert!(plan.channels.len() <= 64);
-        Self {
-            plan,
-            operands: Operands { send, recv, recv_in_arena, reducer },
-            is_started: false,
-            running: 0,
-        }
+        Self { plan, operands, is_started: false, running: 0 }
     }
 
     /// Moves every channel that can move by about one slice.

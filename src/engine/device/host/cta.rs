@@ -43,6 +43,8 @@ pub struct Operands {
     pub recv_in_arena: Option<usize>,
     /// The arithmetic on the plan's elements (bytes for AllGather).
     pub reducer: Reducer,
+    /// Whether results go past the caches, because the call's buffers are larger than these.
+    pub non_temporal: bool,
 }
 
 // SAFETY: the pointers lead into memory that outlives the operation; a task that was given them is the only one to use them.
@@ -163,7 +165,7 @@ impl ChannelTask {
             elem_bytes: work.elem_bytes,
             slot_bytes: work.slot_bytes,
             slicing: work.slicing,
-            non_temporal: false,
+            non_temporal: operands.non_temporal,
         };
         self.operation = Some(Running { protocol: work.protocol, operation });
         self.started_at = self.position.steps;

@@ -162,7 +162,7 @@ impl World {
                 let base = self.arenas[rank].base();
                 let send_at = if gather && call.in_place { rank * in_bytes } else { send_at };
                 let (send, recv) = (base.wrapping_add(send_at).cast_const(), base.wrapping_add(recv_at));
-                Operands { send, recv, recv_in_arena: Some(recv_at), reducer }
+                Operands { send, recv, recv_in_arena: Some(recv_at), reducer, non_temporal: threads }
             })
             .collect();
         if threads {
