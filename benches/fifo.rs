@@ -169,10 +169,12 @@ fn throughput(c: &mut Criterion) {
     group.sample_size(10).warm_up_time(Duration::from_millis(300)).measurement_time(Duration::from_secs(1));
     let slots = [16 << 10, 32 << 10, 64 << 10, 128 << 10, 512 << 10];
     let kinds = [
-        (Protocol::LL, false),
-        (Protocol::LL128, false),
-        (Protocol::Simple, false),
-        (Protocol::Simple, true),
+        ("ll", Protocol::LL, false, false),
+        ("ll128", Protocol::LL128, false, false),
+        ("simple", Protocol::Simple, false, false),
+        ("simple_nt", Protocol::Simple, false, true),
+        ("simple_direct", Protocol::Simple, true, false),
+        ("simple_direct_nt", Protocol::Simple, true, true),
     ];
     for (name, protocol, is_direct, non_temporal) in kinds {
         for slot in slots {

@@ -4,6 +4,7 @@
 //! one for a tree with Simple. Then a tree with LL128 halves it until its depth is filled several times over, and every chunk is rounded
 //! down to the protocol's grain.
 
+use crate::engine::tuning::constants::host;
 use crate::engine::types::{Algorithm, Protocol};
 
 /// Slots of a FIFO.
@@ -16,8 +17,9 @@ pub struct Params {
 }
 
 impl Default for Params {
+    /// Buffers of the host device.
     fn default() -> Self {
-        Self::nccl()
+        Self { buffer_bytes: host::FIFO_BUFFER_BYTES }
     }
 }
 
