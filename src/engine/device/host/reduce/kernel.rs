@@ -7,9 +7,12 @@
 use std::mem::MaybeUninit;
 
 use super::element::{Bfloat16, E4m3, E5m2, Element, Half};
+use super::isa::{Baseline, Isa, LINE};
 use super::level::Level;
 use super::operator::{Max, Min, Operator, Prod, Sum};
-use super::store::{self, Baseline, Isa, LINE};
+use super::store;
+#[cfg(target_arch = "x86_64")]
+use super::x86::{Avx2, Avx512};
 use super::{Job, Reducer, Source};
 use crate::engine::types::{DataType, RedOp};
 
@@ -88,7 +91,7 @@ unsafe fn run_baseline<E: Element, O: Operator>(reducer: &Reducer, job: &Job<'_>
 #[target_feature(enable = "avx2,f16c")]
 unsafe fn run_avx2<E: Element, O: Operator>(reducer: &Reducer, job: &Job<'_>) {
     // SAFETY: the caller's promise.
-    unsafe { run::<E, O, store::Avx2>(reducer, job) };
+    unsafe { run::<E, O, Avx2>(reducer, job) };
 }
 
 /// # Safety
@@ -97,7 +100,7 @@ unsafe fn run_avx2<E: Element, O: Operator>(reducer: &Reducer, job: &Job<'_>) {
 #[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
 unsafe fn run_avx512<E: Element, O: Operator>(reducer: &Reducer, job: &Job<'_>) {
     // SAFETY: the caller's promise.
-    unsafe { run::<E, O, store::Avx512>(reducer, job) };
+    unsafe { run::<E, O, Avx512>(reducer, job) };
 }
 
 /// # Safety

@@ -11,11 +11,14 @@
 //! every raw input multiplied by 1/n beforehand, as a pre-multiplied sum has by its rank's scalar; 8-bit floats saturate.
 
 mod element;
+mod isa;
 mod kernel;
 mod level;
 mod narrow;
 mod operator;
 mod store;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 #[cfg(test)]
 mod tests;
@@ -63,7 +66,7 @@ pub struct Reducer {
 impl Reducer {
     /// The reducer of a communicator of `n_ranks` on the CPU found at run time.
     pub fn new(dtype: DataType, op: RedOp, n_ranks: usize) -> Self {
-        Self::at_level(dtype, op, n_ranks, Level::best())
+        Self::at_level(dtype, op, n_ranks, Level::best(dtype))
     }
 
     /// The same with given vectors, for tests and benchmarks that compare them.

@@ -84,26 +84,29 @@ fn combine(op: RedOp, left: Value, right: Value) -> Value {
     }
 }
 
+/// Where in the reduction a job stands.
+#[derive(Clone, Copy)]
+struct Stage {
+    /// Inputs are ranks' own, so scalars apply.
+    raw: bool,
+    /// The result is final, so an average divides.
+    last: bool,
+}
+
 /// What a job over `inputs` (bytes of one element each) must give.
-fn oracle(
-    dtype: DataType,
-    op: RedOp,
-    n_ranks: usize,
-    inputs: &[&[u8]],
-    scalars: bool,
-    post: bool,
-) -> Vec<u8> {
+fn oracle(dtype: DataType, op: RedOp, n_ranks: usize, inputs: &[&[u8]], stage: Stage) -> Vec<u8> {
     let scalar = match op {
         RedOp::PreMulSum(scalar) => Some(scalar),
         RedOp::Avg if dtype == DataType::Double => Some(1.0 / n_ranks as f64),
         RedOp::Avg if dtype.is_float() => Some(f64::from(1.0 / n_ranks as f32)),
         _ => None,
     };
-    let scale = scalar.filter(|_| scalars).map(|s| match decode(dtype, &encode(dtype, Value::Integer(0))) {
-        Value::Integer(_) => Value::Integer(s.trunc() as i128),
-        Value::Single(_) => decode(dtype, &encode(dtype, Value::Single(s as f32))),
-        Value::Double(_) => Value::Double(s),
-    });
+    let scale =
+        scalar.filter(|_| stage.raw).map(|s| match decode(dtype, &encode(dtype, Value::Integer(0))) {
+            Value::Integer(_) => Value::Integer(s.trunc() as i128),
+            Value::Single(_) => decode(dtype, &encode(dtype, Value::Single(s as f32))),
+            Value::Double(_) => Value::Double(s),
+        });
     let scaled = |input: &[u8]| {
         let raw = decode(dtype, input);
         scale.map_or(raw, |scale| wrap(dtype, combine(RedOp::Prod, raw, scale)))
@@ -111,7 +114,7 @@ fn oracle(
     let folded =
         inputs.iter().map(|input| scaled(input)).reduce(|a, b| wrap(dtype, combine(op, a, b))).unwrap();
     match folded {
-        Value::Integer(sum) if post && op == RedOp::Avg => {
+        Value::Integer(sum) if stage.last && op == RedOp::Avg => {
             encode(dtype, Value::Integer(sum / n_ranks as i128))
         }
         other => encode(dtype, other),
@@ -215,7 +218,7 @@ impl Case {
                 .enumerate()
                 .map(|(rank, bytes)| &bytes[shift + rank + elem * size..][..size])
                 .collect();
-            want.extend(oracle(dtype, op, n_sources, &elements, true, post));
+            want.extend(oracle(dtype, op, n_sources, &elements, Stage { raw: true, last: post }));
         }
         for (i, bytes) in outputs.iter().enumerate() {
             let start = GUARD + shift + i;
@@ -317,7 +320,12 @@ fn partial_results_are_neither_scaled_nor_divided() {
             };
             // SAFETY: three separate elements.
             unsafe { Reducer::new(dtype, op, 5).run(&job) };
-            assert_eq!(out, oracle(dtype, op, 5, &[&a, &b], false, false), "{dtype} {}", op.name());
+            assert_eq!(
+                out,
+                oracle(dtype, op, 5, &[&a, &b], Stage { raw: false, last: false }),
+                "{dtype} {}",
+                op.name()
+            );
         }
     }
 }
