@@ -16,7 +16,7 @@
 //! **Average.** Two places bring small integers, others zero; the result is the sum of their products with 1/n, each rounded
 //! in the type. **Minimum, maximum.** Random floats on every rank, folded.
 
-use super::lane::{Lane, key, spread};
+use super::lane::{Lane, key, random_words, spread};
 use super::word::Word;
 use super::{BLOCK, Fold, Kind, Pattern};
 
@@ -105,14 +105,16 @@ fn rounded<F: Format>(bits: F::Lane) -> F::Lane {
     bits.float_plus(magic).float_plus(magic ^ sign)
 }
 
-/// Random sign, mantissa, and exponent of the middle half of the range, from the bits of a lane, in memory.
+/// Random sign, mantissa, and exponent of the middle half of the range in every word of a lane, made of the lane's random bits.
 #[inline(always)]
-fn random<F: Format>(bits: F::Lane) -> F::Word {
-    let mantissa = bits & F::Lane::from_u64((1 << F::MANTISSA) - 1);
-    let exponent = (bits >> F::MANTISSA) & F::Lane::from_u64((1 << (F::EXPONENT - 1)) - 1);
-    let exponent = exponent.plus(F::Lane::from_u64(1 << (F::EXPONENT - 2)));
-    let sign = bits >> (F::Lane::BITS - 1);
-    F::Word::from_u64((mantissa | exponent << F::MANTISSA | sign << (F::MANTISSA + F::EXPONENT)).to_u64())
+fn shaped<F: Format>(bits: F::Lane) -> F::Lane {
+    let width = F::MANTISSA + F::EXPONENT + 1;
+    let everywhere =
+        |word: u64| F::Lane::from_u64((0..F::Lane::BITS / width).fold(0, |all, i| all | word << (i * width)));
+    let sign_and_mantissa = everywhere(1 << (width - 1) | ((1 << F::MANTISSA) - 1));
+    let exponent = everywhere(((1 << (F::EXPONENT - 1)) - 1) << F::MANTISSA);
+    // No carry leaves a word: the sum's largest field is below three quarters of the range.
+    (bits & sign_and_mantissa) | (bits & exponent).plus(everywhere(1 << (F::EXPONENT - 2 + F::MANTISSA)))
 }
 
 /// The place of a rank in the block's rotation of `n`.
@@ -343,28 +345,27 @@ fn average_results<F: Format>(pattern: &Pattern, block: u64, out: &mut [F::Word;
 }
 
 fn random_inputs<F: Format>(seed: u64, stream: u64, block: u64, out: &mut [F::Word; BLOCK]) {
-    let key = key(seed, stream, block);
-    for (lane, out) in out.iter_mut().enumerate() {
-        *out = random::<F>(F::Lane::spread(key, lane));
-    }
+    random_words(key(seed, stream, block), shaped::<F>, out);
 }
 
 /// The largest, or the smallest, of all ranks' random floats.
 fn extreme_results<F: Format>(pattern: &Pattern, fold: Fold, block: u64, out: &mut [F::Word; BLOCK]) {
-    // Signs go to the top of the lane, so that comparing lanes compares floats.
-    let shift = F::Lane::BITS - F::MANTISSA - F::EXPONENT - 1;
-    let flip = F::Lane::from_u64(if fold == Fold::Max { 0 } else { u64::MAX });
-    let mut best = [F::Lane::from_u64(1 << (F::Lane::BITS - 1)); BLOCK];
+    let flip = F::Word::from_u64(if fold == Fold::Max { 0 } else { u64::MAX });
+    let comparable = |word: F::Word| word.reordered().flipped(flip);
     let mut words = [F::Word::ZERO; BLOCK];
-    for rank in 0..pattern.n_ranks {
+    random_inputs::<F>(pattern.seed, FIRST_MEMBER, block, out);
+    for best in out.iter_mut() {
+        *best = comparable(*best);
+    }
+    for rank in 1..pattern.n_ranks {
         random_inputs::<F>(pattern.seed, FIRST_MEMBER + rank as u64, block, &mut words);
-        for (best, word) in best.iter_mut().zip(&words) {
-            let candidate = (F::Lane::from_u64(word.to_u64()) << shift).reordered() ^ flip;
+        for (best, &word) in out.iter_mut().zip(&words) {
+            let candidate = comparable(word);
             *best = if best.is_less(candidate) { candidate } else { *best };
         }
     }
-    for (out, best) in out.iter_mut().zip(best) {
-        *out = F::Word::from_u64(((best ^ flip).reordered() >> shift).to_u64());
+    for best in out.iter_mut() {
+        *best = best.flipped(flip).reordered();
     }
 }
 

@@ -1,7 +1,7 @@
 //! Integers: random bits on every rank, folded in rank order with the type's own wrap-around arithmetic. Any order gives the
 //! same, because wrapping sums and products are associative.
 
-use super::lane::{Lane, key};
+use super::lane::{key, random_words};
 use super::word::Word;
 use super::{BLOCK, Fold, Kind, Pattern};
 
@@ -10,29 +10,18 @@ fn stream(rank: usize) -> u64 {
     1 + rank as u64
 }
 
-/// Random words of the type's width, as many to a lane as fit.
+/// Random words of the type's width.
 #[inline(always)]
 fn random<W: Word>(key: u64, out: &mut [W; BLOCK]) {
-    if size_of::<W>() == 1 {
-        for (i, four) in out.chunks_exact_mut(4).enumerate() {
-            let lane = u32::spread(key, i);
-            for (byte, word) in four.iter_mut().enumerate() {
-                *word = W::from_u64(u64::from(lane >> (8 * byte)));
-            }
-        }
-    } else if size_of::<W>() <= 4 {
-        for (i, word) in out.iter_mut().enumerate() {
-            *word = W::from_u64(u64::from(u32::spread(key, i)));
-        }
+    if size_of::<W>() <= 4 {
+        random_words::<u32, W>(key, |bits| bits, out);
     } else {
-        for (i, word) in out.iter_mut().enumerate() {
-            *word = W::from_u64(u64::spread(key, i));
-        }
+        random_words::<u64, W>(key, |bits| bits, out);
     }
 }
 
 macro_rules! integer_kind {
-    ($t:ty, $word:ty, $wide:ty) => {
+    ($t:ty, $word:ty, |$value:ident, $n:ident| $divide:expr) => {
         impl Kind for $t {
             type Word = $word;
 
@@ -70,8 +59,10 @@ macro_rules! integer_kind {
                     }
                 }
                 if fold == Fold::Avg {
+                    let $n = pattern.n_ranks;
                     for word in out.iter_mut() {
-                        *word = (<$wide>::from(*word as $t) / pattern.n_ranks as $wide) as $word;
+                        let $value = *word as $t;
+                        *word = $divide as $t as $word;
                     }
                 }
 
@@ -92,9 +83,10 @@ macro_rules! integer_kind {
         }
     };
 }
-integer_kind!(i8, u8, i64);
-integer_kind!(u8, u8, u64);
-integer_kind!(i32, u32, i64);
-integer_kind!(u32, u32, u64);
-integer_kind!(i64, u64, i64);
-integer_kind!(u64, u64, u64);
+// Bytes are divided in binary32, which is exact enough for them and which vectors can do.
+integer_kind!(i8, u8, |value, n| (f32::from(value) / n as f32) as i32);
+integer_kind!(u8, u8, |value, n| (f32::from(value) / n as f32) as i32);
+integer_kind!(i32, u32, |value, n| i64::from(value) / n as i64);
+integer_kind!(u32, u32, |value, n| u64::from(value) / n as u64);
+integer_kind!(i64, u64, |value, n| value / n as i64);
+integer_kind!(u64, u64, |value, n| value / n as u64);

@@ -6,6 +6,7 @@
 use std::ops::{BitAnd, BitOr, BitXor, Shl, Shr};
 
 use super::BLOCK;
+use super::word::Word;
 
 /// A strong mix of 64 bits (the finaliser of SplitMix64).
 pub(super) const fn mixed(value: u64) -> u64 {
@@ -55,8 +56,6 @@ pub(super) trait Lane:
     fn float_times(self, other: Self) -> Self;
     /// Bits of the sum of two floats given as bits.
     fn float_plus(self, other: Self) -> Self;
-    /// Order of sign and magnitude made that of two's complement, and back.
-    fn reordered(self) -> Self;
     /// Whether a two's complement integer is less than another.
     fn is_less(self, other: Self) -> bool;
 
@@ -116,10 +115,6 @@ macro_rules! lane {
                 (<$float>::from_bits(self) + <$float>::from_bits(other)).to_bits()
             }
             #[inline(always)]
-            fn reordered(self) -> Self {
-                self ^ ((self as $signed >> (<$t>::BITS - 1)) as Self >> 1)
-            }
-            #[inline(always)]
             fn is_less(self, other: Self) -> bool {
                 (self as $signed) < other as $signed
             }
@@ -143,6 +138,18 @@ lane!(u64, i64, f64, 52, 1023, |x| {
     let x = x ^ (x >> 25);
     x.wrapping_add(x << 33)
 });
+
+/// Random words of a block, as many to a lane as fit, after `shape` has seen the lane.
+#[inline(always)]
+pub(super) fn random_words<L: Lane, W: Word>(key: u64, shape: impl Fn(L) -> L, out: &mut [W; BLOCK]) {
+    let per_lane = const { size_of::<L>() / size_of::<W>() };
+    for (lane, words) in out.chunks_exact_mut(per_lane).enumerate() {
+        let bits = shape(L::spread(key, lane));
+        for (i, word) in words.iter_mut().enumerate() {
+            *word = W::from_u64((bits >> (8 * i * size_of::<W>()) as u32).to_u64());
+        }
+    }
+}
 
 /// Hashed lanes of a block.
 #[inline(always)]
