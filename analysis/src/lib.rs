@@ -1,10 +1,12 @@
 //! Records of measurements and everything that reads them. Depends on nothing else of ours: `chorus` writes with these types,
 //! so writer and reader cannot drift.
 
+pub mod compare;
 pub mod crossover;
 pub mod dataset;
 pub mod format;
 pub mod groups;
+pub mod launch;
 pub mod plot;
 pub mod record;
 pub mod report;

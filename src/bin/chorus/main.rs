@@ -2,8 +2,16 @@
 //!
 //! Exit status: 0 ok, 64 bad usage (every verb), 3 unusable input, 1 internal error; verbs that judge add their own.
 
+mod compare;
+mod gate;
+mod graph;
+mod machine;
+mod model;
 mod report;
+mod svg;
+mod topo;
 mod trees;
+mod why;
 
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
@@ -28,10 +36,22 @@ struct Cli {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
+    /// Paths, graphs, rings, trees and cost tables of a machine as one JSON object
+    Model(model::Args),
+    /// A machine as tree, path matrix, drawing, with warnings
+    Topo(topo::Args),
+    /// Every channel's ring and tree: log lines, DOT or SVG
+    Graph(graph::Args),
     /// Double binary tree of N hosts: both trees, roots, depths, inner hosts and which they share
     Trees(trees::Args),
     /// Where which algorithm wins: tables, sentences, charts and a page from recordings
     Report(report::Args),
+    /// Fails on a real regression: two programs alternated on this machine, or two recordings
+    Gate(Box<gate::Args>),
+    /// Two recordings side by side
+    Compare(compare::Args),
+    /// Why a call runs as it does: cost table, exclusions, winner, margin, crossovers
+    Why(why::Args),
 }
 
 /// How a verb ends early.
@@ -60,7 +80,13 @@ fn main() -> ExitCode {
     };
     let mut out = BufWriter::new(io::stdout().lock());
     let (name, result) = match &cli.verb {
+        Verb::Model(args) => ("model", model::run(args, &mut out)),
+        Verb::Topo(args) => ("topo", topo::run(args, &mut out)),
+        Verb::Graph(args) => ("graph", graph::run(args, &mut out)),
+        Verb::Why(args) => ("why", why::run(args, &mut out)),
         Verb::Trees(args) => ("trees", trees::run(args, &mut out)),
+        Verb::Compare(args) => ("compare", compare::run(args, &mut out)),
+        Verb::Gate(args) => ("gate", gate::run(args, &mut out)),
         Verb::Report(args) => ("report", report::run(args, &mut out)),
     };
     let result = result.and_then(|status| out.flush().map(|()| status).map_err(Failure::from));

@@ -195,7 +195,7 @@ pub enum BootstrapError {
         whom: String,
     },
     /// A peer's connection ended without a good-bye.
-    #[error("rank {peer} ended during start-up or between operations")]
+    #[error("rank {peer} died in start-up or between operations (0 bytes under way)")]
     PeerEnded {
         /// The peer.
         peer: usize,

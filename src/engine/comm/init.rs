@@ -182,6 +182,8 @@ fn set_up(init: &CommInit, rank: usize) -> Result<Inner> {
     log_graph(rank, &hosts, &layout, model.n_channels, &reach);
     let core = Arc::new(make_core(init, rank, &memory, &reach, &model));
     process::add(&core);
+    let controls = reach.iter().map(|reach| Control::of(reach.segment.clone())).collect();
+    let watched = super::watched::attach(&core, controls);
     process::allow_cpus(&union_of_cpus(&peers));
     bootstrap.barrier()?;
     log::info(
@@ -212,6 +214,7 @@ fn set_up(init: &CommInit, rank: usize) -> Result<Inner> {
         planner: Mutex::new(planner),
         limit: Mutex::new(init.limit),
         bootstrap: Mutex::new(bootstrap),
+        _watched: watched,
     })
 }
 

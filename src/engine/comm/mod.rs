@@ -7,6 +7,7 @@ mod layout;
 mod planner;
 mod registry;
 pub mod stream;
+mod watched;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -26,6 +27,7 @@ use crate::engine::error::{Error, Result};
 use crate::engine::log::{self, Subsys};
 use crate::engine::tuning::host::{Choice, Forced};
 use crate::engine::types::{Collective, DataType, RedOp};
+use crate::engine::watch::Attachment;
 
 pub use self::init::{CommInit, Settings};
 
@@ -47,6 +49,8 @@ struct Inner {
     limit: Mutex<Option<Duration>>,
     /// Locked while all ranks do something out of band together.
     bootstrap: Mutex<Bootstrap>,
+    /// Lets the watch see this rank.
+    _watched: Attachment,
 }
 
 /// How a buffer is registered.

@@ -13,12 +13,15 @@ use crate::engine::bootstrap::{
 };
 use crate::engine::error::{Error, Result};
 use crate::engine::watch::verdict::Identity;
+use crate::fault;
 
 /// Asks a process whether it is there.
 const PING: u32 = 1;
 /// The answer, with a number that changes when the process moves.
 const PONG: u32 = 2;
 
+/// How long to wait for connections before asking whether everybody is still there.
+const ROUND: Duration = Duration::from_millis(800);
 /// How long last words may take.
 const LAST_WORDS: Duration = Duration::from_millis(150);
 
@@ -101,11 +104,14 @@ impl Mesh {
         let hello = Hello::new(magic, Purpose::Control, own.process, n_processes, 0);
         let acceptor = Acceptor::bind(params.ip()?, hello)?;
         let addresses = exchange(acceptor.address()?.to_string().as_bytes())?;
+        fault::point("mesh", 0);
         let mut meeting = Meeting { acceptor, hello, calls: Vec::new(), links: Vec::new() };
-        for (process, address) in addresses.iter().enumerate().take(own.process) {
-            meeting.call(process, address)?;
-        }
-        let mut links = meeting.finish(n_processes - 1, limit)?;
+        let called: Result<()> = addresses
+            .iter()
+            .enumerate()
+            .take(own.process)
+            .try_for_each(|(process, address)| meeting.call(process, address));
+        let mut links = meeting.finish(called, n_processes - 1, exchange, limit)?;
         links.sort_by_key(Link::peer);
         let identities = others.into_iter().map(|other| other.identity).filter(|i| i.process != own.process);
         let peers = identities
@@ -196,21 +202,42 @@ impl Meeting {
         Ok(())
     }
 
-    fn finish(mut self, n_links: usize, limit: Option<Duration>) -> Result<Vec<Link>> {
+    /// Waits for all connections. Nobody here sees a process die that has not connected yet, but whoever exchanges bytes with
+    /// it does: so every round ends with an exchange, until all processes say in it that they are content.
+    fn finish(
+        mut self,
+        called: Result<()>,
+        n_links: usize,
+        exchange: &mut Exchange<'_>,
+        limit: Option<Duration>,
+    ) -> Result<Vec<Link>> {
         let mut patience = Patience::new(limit);
-        while self.links.len() < n_links {
-            self.advance()?;
-            if self.links.len() == n_links {
-                break;
+        loop {
+            let round = if called.is_ok() { self.meet(n_links) } else { Ok(()) };
+            let is_content = self.links.len() == n_links && round.is_ok() && called.is_ok();
+            let all = exchange(&[u8::from(is_content)])?;
+            // A death would have ended the exchange: what went wrong is something else.
+            called.clone()?;
+            round?;
+            if all.iter().all(|content| *content == [1]) {
+                return Ok(self.links);
             }
-            let own = self.hello.rank;
-            let n_missing = n_links - self.links.len();
+            let (own, n_missing) = (self.hello.rank, n_links - self.links.len());
             patience.check(|| format!("start-up: process {own} for {n_missing} control connections"))?;
+        }
+    }
+
+    fn meet(&mut self, n_links: usize) -> Result<()> {
+        let mut round = Patience::new(Some(ROUND));
+        loop {
+            self.advance()?;
+            if self.links.len() == n_links || round.check(String::new).is_err() {
+                return Ok(());
+            }
             let fds: Vec<BorrowedFd<'_>> =
                 self.acceptor.fds().chain(self.calls.iter().map(|(_, call)| call.fd())).collect();
-            readable(&fds, patience.nap(LONGEST_NAP))?;
+            readable(&fds, round.nap(LONGEST_NAP))?;
         }
-        Ok(self.links)
     }
 
     fn advance(&mut self) -> Result<()> {

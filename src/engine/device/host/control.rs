@@ -106,6 +106,11 @@ impl Claims {
         self.done.0.fetch_add(chunks, Ordering::AcqRel) + chunks
     }
 
+    /// Chunks taken so far, over all operations.
+    pub fn taken(&self) -> u64 {
+        self.next.0.load(Ordering::Relaxed)
+    }
+
     /// Whether all chunks below `end` are finished; then their results can be read.
     #[inline]
     pub fn is_done(&self, end: u64) -> bool {

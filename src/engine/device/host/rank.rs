@@ -24,6 +24,9 @@ use crate::engine::types::Collective;
 /// Operations a queue holds before launching runs them inline.
 const QUEUE_LEN: usize = 1024;
 
+/// How often the watch tries to look into a queue that others hold.
+const LOCK_TRIES: usize = 50;
+
 /// What a rank runs next.
 #[derive(Debug)]
 pub enum Task {
@@ -228,6 +231,27 @@ impl RankCore {
     /// Wakes who sleeps on this machine.
     pub fn ring(&self) {
         ring(&self.policy, self.bell.bell());
+    }
+
+    /// Writes down how far the head of the queue is, for the watches of all processes. Waits a moment for the lock, which threads
+    /// that drive take and release all the time.
+    pub fn publish_progress(&self) {
+        for _ in 0..LOCK_TRIES {
+            let Ok(mut queue) = self.queue.try_lock() else {
+                std::thread::yield_now();
+                continue;
+            };
+            let Queue { tasks, team, classic } = &mut *queue;
+            let (peer, step) = match tasks.front().map(|head| &head.task) {
+                Some(Task::Symmetric(op)) => op.waits_for(team),
+                Some(Task::Classic(run)) => run.waits_for(classic),
+                _ => (None, 0),
+            };
+            let line = self.control.progress();
+            line.step.store(step, Ordering::Relaxed);
+            line.waiting_for.store(peer.map_or(0, |peer| peer as u64 + 1), Ordering::Relaxed);
+            return;
+        }
     }
 
     /// Whom this rank waits for, in what.

@@ -109,6 +109,15 @@ impl Symmetric {
         }
     }
 
+    /// Whom it waits for, when it is one rank, and a number that grows: posts seen, then chunks taken.
+    pub fn waits_for(&self, team: &Team) -> (Option<usize>, u64) {
+        match self.phase {
+            Phase::Start => (None, 0),
+            Phase::Arrive(peers) => ((peers < team.peers.len()).then_some(peers), peers as u64),
+            Phase::Work | Phase::Drain => (None, team.peers[0].control.claims().taken()),
+        }
+    }
+
     /// Chunks of two-shot work that are known to be taken, for the watch.
     pub fn step(&self) -> u64 {
         match self.phase {

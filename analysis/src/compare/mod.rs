@@ -1,0 +1,217 @@
+//! Two recordings against each other: what got slower, what got faster, what cannot be told.
+//!
+//! The launch is the unit: cycles of one process share its luck, and a test that counts them as independent lies. A **band** is one
+//! configuration over its small sizes (latency) or its large ones (bandwidth); each launch gives a band one number, the geometric mean
+//! over sizes of its medians, and one rank test compares the launches of both sides. Single sizes are diagnosis only.
+
+pub mod band;
+pub mod judge;
+pub mod output;
+pub mod rules;
+pub mod selftest;
+
+pub use self::band::{BandKey, Part, Sides};
+pub use self::judge::{Judged, Verdict};
+pub use self::rules::Rules;
+
+use crate::dataset::Dataset;
+
+/// The outcome of a comparison.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// One entry per band of either side.
+    pub bands: Vec<Judged>,
+    /// Sizes that moved by themselves.
+    pub sizes: Vec<SizeNote>,
+    /// Floors that the current side misses.
+    pub thresholds: Vec<String>,
+    /// Rows with wrong elements on the current side.
+    pub wrong_rows: u64,
+}
+
+/// A single size whose median moved by more than twice its band's effect, in both halves of the launches.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SizeNote {
+    /// Name of the band.
+    pub band: String,
+    /// Size and placement.
+    pub place: String,
+    /// Current over baseline.
+    pub ratio: f64,
+}
+
+/// Status of a gate that found nothing wrong.
+pub const STATUS_PASS: u8 = 0;
+/// A band regressed, or a floor is missed.
+pub const STATUS_REGRESSED: u8 = 1;
+/// Too much could not be told.
+pub const STATUS_INCONCLUSIVE: u8 = 2;
+/// The current run has wrong data.
+pub const STATUS_WRONG: u8 = 7;
+
+/// Share of bands that may stay open.
+const OPEN_SHARE: f64 = 0.10;
+
+/// Compares two recordings.
+pub fn compare(baseline: &Dataset, current: &Dataset, rules: &Rules) -> Comparison {
+    let sides = band::sides(baseline, current);
+    let bands = judge::all(&sides, rules);
+    let sizes = sides.iter().flat_map(|sides| judge::moved_sizes(sides, rules.effect(&sides.key))).collect();
+    Comparison { bands, sizes, thresholds: rules.missed_floors(current), wrong_rows: current.wrong_rows }
+}
+
+impl Comparison {
+    /// Bands that count: not quarantined, and known on the baseline side.
+    pub fn counted(&self) -> impl Iterator<Item = &Judged> {
+        self.bands.iter().filter(|band| !band.quarantined && band.verdict != Verdict::New)
+    }
+
+    /// Bands with that verdict among those that count.
+    pub fn with(&self, verdict: Verdict) -> Vec<&Judged> {
+        self.counted().filter(|band| band.verdict == verdict).collect()
+    }
+
+    /// The gate's exit status.
+    pub fn status(&self) -> u8 {
+        if self.wrong_rows > 0 {
+            return STATUS_WRONG;
+        }
+        if !self.thresholds.is_empty() || !self.with(Verdict::Regressed).is_empty() {
+            return STATUS_REGRESSED;
+        }
+        let is_open = |band: &&Judged| matches!(band.verdict, Verdict::Inconclusive | Verdict::Missing);
+        let open = self.counted().filter(is_open).count();
+        let required = self.counted().filter(is_open).any(|band| band.required);
+        if required || open as f64 > OPEN_SHARE * self.counted().count() as f64 {
+            return STATUS_INCONCLUSIVE;
+        }
+        STATUS_PASS
+    }
+
+    /// One line that says what the status means.
+    pub fn headline(&self) -> String {
+        let number = |verdict| self.with(verdict).len();
+        let total = self.counted().count();
+        let counts = format!(
+            "{}: {} regressed, {} improved, {} pass, {} inconclusive, {} missing",
+            crate::format::count(total, "band"),
+            number(Verdict::Regressed),
+            number(Verdict::Improved),
+            number(Verdict::Pass),
+            number(Verdict::Inconclusive),
+            number(Verdict::Missing),
+        );
+        match self.status() {
+            STATUS_WRONG => format!("WRONG DATA in {} rows of the current run; {counts}", self.wrong_rows),
+            STATUS_REGRESSED => format!("REGRESSED; {counts}"),
+            STATUS_INCONCLUSIVE => format!("INCONCLUSIVE; {counts}"),
+            _ => format!("PASS; {counts}"),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use rand::{Rng, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
+    use super::{Rules, STATUS_INCONCLUSIVE, STATUS_PASS, STATUS_REGRESSED, STATUS_WRONG, Verdict, compare};
+    use crate::dataset::Dataset;
+    use crate::dataset::tests::{dataset, row};
+    use crate::record::Row;
+
+    /// Launches of both algorithms over a latency and a bandwidth part; `slow` scales Ring's large sizes.
+    pub(crate) fn rows(launches: u32, slow: f64, spread: f64, seed: u64) -> Vec<Row> {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let mut rows = Vec::new();
+        for launch in 0..launches {
+            for algorithm in ["ring", "tree"] {
+                let luck = 1.0 + rng.random_range(-spread..spread);
+                for (step, bytes) in (3..24).map(|power| (power, 1u64 << power)) {
+                    for cycle in 0..2 {
+                        let factor = if algorithm == "ring" && step > 17 { slow } else { 1.0 };
+                        let time = (5.0 + bytes as f64 / 4000.0)
+                            * factor
+                            * luck
+                            * (1.0 + rng.random_range(0.0..0.01));
+                        let mut row = row(&format!("{seed}-{launch:03}"), algorithm, bytes, time);
+                        row.cycle = cycle;
+                        rows.push(row);
+                    }
+                }
+            }
+        }
+        rows
+    }
+
+    pub(crate) fn recording(launches: u32, slow: f64, spread: f64, seed: u64) -> Dataset {
+        dataset(&rows(launches, slow, spread, seed))
+    }
+
+    #[test]
+    fn equal_recordings_pass() {
+        let outcome = compare(&recording(10, 1.0, 0.01, 1), &recording(10, 1.0, 0.01, 2), &Rules::default());
+        assert_eq!(outcome.status(), STATUS_PASS, "{}", outcome.headline());
+        assert_eq!(outcome.bands.len(), 4);
+        assert!(outcome.headline().starts_with("PASS; 4 bands"), "{}", outcome.headline());
+    }
+
+    #[test]
+    fn ten_percent_on_large_sizes_is_a_regression_of_that_band_only() {
+        let outcome = compare(&recording(10, 1.0, 0.01, 1), &recording(10, 1.1, 0.01, 2), &Rules::default());
+        assert_eq!(outcome.status(), STATUS_REGRESSED);
+        let regressed = outcome.with(Verdict::Regressed);
+        assert_eq!(regressed.len(), 1);
+        assert_eq!(regressed[0].key.name(), "all_reduce/4/ring/simple/1/bandwidth");
+        let test = regressed[0].ratio.unwrap();
+        assert!((1.05..1.12).contains(&test.estimate) && test.low > 1.0, "{test:?}");
+        let mirrored = compare(&recording(10, 1.1, 0.01, 2), &recording(10, 1.0, 0.01, 1), &Rules::default());
+        assert_eq!(mirrored.status(), STATUS_PASS);
+        assert_eq!(mirrored.with(Verdict::Improved).len(), 1);
+    }
+
+    #[test]
+    fn few_launches_tell_nothing_and_say_how_many_it_takes() {
+        let outcome = compare(&recording(4, 1.0, 0.01, 1), &recording(4, 1.3, 0.01, 2), &Rules::default());
+        assert_eq!(outcome.status(), STATUS_INCONCLUSIVE);
+        assert!(
+            outcome.bands.iter().all(|band| band.verdict == Verdict::Inconclusive && band.needed >= Some(5))
+        );
+    }
+
+    #[test]
+    fn wrong_data_wins_over_everything_and_missing_bands_are_noticed() {
+        let mut wrong = rows(10, 1.0, 0.01, 2);
+        wrong[0].wrong = Some(1);
+        let outcome = compare(&recording(10, 1.0, 0.01, 1), &dataset(&wrong), &Rules::default());
+        assert_eq!(outcome.status(), STATUS_WRONG);
+        let ring_only: Vec<Row> =
+            rows(10, 1.0, 0.01, 2).into_iter().filter(|row| row.algorithm == "ring").collect();
+        let outcome = compare(&recording(10, 1.0, 0.01, 1), &dataset(&ring_only), &Rules::default());
+        assert_eq!(outcome.with(Verdict::Missing).len(), 2);
+        assert_eq!(outcome.status(), STATUS_INCONCLUSIVE);
+        let outcome = compare(&dataset(&ring_only), &recording(10, 1.0, 0.01, 1), &Rules::default());
+        assert_eq!(outcome.status(), STATUS_PASS, "new bands are no reason to fail");
+    }
+
+    #[test]
+    fn quarantined_bands_do_not_count_and_required_ones_must_be_conclusive() {
+        let rules = Rules { quarantine: vec!["*/ring/*/bandwidth".into()], ..Rules::default() };
+        let outcome = compare(&recording(10, 1.0, 0.01, 1), &recording(10, 1.2, 0.01, 2), &rules);
+        assert_eq!(outcome.status(), STATUS_PASS);
+        let noisy = compare(&recording(10, 1.0, 0.3, 1), &recording(10, 1.0, 0.3, 2), &Rules::default());
+        assert_eq!(noisy.status(), STATUS_INCONCLUSIVE);
+    }
+
+    #[test]
+    fn a_single_slow_size_is_diagnosed() {
+        let mut slow = rows(10, 1.0, 0.01, 2);
+        slow.iter_mut()
+            .filter(|row| row.algorithm == "ring" && row.bytes == 1 << 20)
+            .for_each(|row| row.time_us *= 1.5);
+        let outcome = compare(&recording(10, 1.0, 0.01, 1), &dataset(&slow), &Rules::default());
+        assert_eq!(outcome.sizes.len(), 1);
+        assert_eq!(outcome.sizes[0].place, "1 MiB, out of place");
+        assert!((1.4..1.6).contains(&outcome.sizes[0].ratio));
+    }
+}
