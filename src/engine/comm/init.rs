@@ -8,6 +8,7 @@ use super::Inner;
 use super::layout;
 use super::planner::Planner;
 use super::registry;
+use super::topology::{Arrangement, TopologySettings, arrange};
 use crate::engine::bootstrap::{Bootstrap, BootstrapParams, Handoff, UniqueId};
 use crate::engine::device::host::classic::Classic;
 use crate::engine::device::host::collectives::{Peer, Team};
@@ -31,7 +32,7 @@ use crate::env;
 /// Address space of a segment, bytes: 64 channels of FIFOs in every direction fit.
 const SEGMENT_RESERVE: usize = 16 << 30;
 /// Most channels.
-pub(super) const MAX_CHANNELS: u32 = 32;
+const MAX_CHANNELS: usize = 32;
 
 /// What a communicator is made from.
 #[derive(Clone, Debug)]
@@ -61,8 +62,8 @@ pub struct Settings {
     pub p2p_disable: bool,
     /// `NCCL_SHM_DISABLE`.
     pub shm_disable: bool,
-    /// `NCCL_MIN_NCHANNELS`, `NCCL_MAX_NCHANNELS`.
-    pub channels: (Option<u32>, Option<u32>),
+    /// Where rings and trees come from.
+    pub topology: TopologySettings,
     /// `NCCL_HOSTID`.
     pub host_id: Option<String>,
     /// `-x`: CTA policy of the communicator. Every policy gives the same plans on the host, where CTAs are tasks and cost no cores.
@@ -78,7 +79,6 @@ impl Settings {
     /// `InvalidUsage` names the variable and the piece that is wrong.
     pub fn from_env(limit: Option<Duration>) -> Result<Self> {
         let flag = |name: &str| env::integer(name).is_some_and(|v| v != 0);
-        let count = |name: &str| env::integer(name).filter(|&v| v > 0).map(|v| v as u32);
         let text = |name: &str| env::text(name).filter(|t| !t.is_empty());
         let filter = Filter::parse(text("NCCL_ALGO").as_deref(), text("NCCL_PROTO").as_deref())
             .map_err(Error::NoSuchCombination)?;
@@ -91,7 +91,7 @@ impl Settings {
             symmetric_anyway: text("NCCL_SYM_KERNEL").is_some(),
             p2p_disable: flag("NCCL_P2P_DISABLE"),
             shm_disable: flag("NCCL_SHM_DISABLE"),
-            channels: (count("NCCL_MIN_NCHANNELS"), count("NCCL_MAX_NCHANNELS")),
+            topology: TopologySettings::from_lookup(&text)?,
             host_id: text("NCCL_HOSTID"),
             cta_policy: None,
             plan,
@@ -103,6 +103,8 @@ impl Settings {
             "NCCL_MAX_NCHANNELS",
             "NCCL_P2P_DISABLE",
             "NCCL_HOSTID",
+            "NCCL_TOPO_FILE",
+            "NCCL_GRAPH_FILE",
         ] {
             if let Some(value) = text(name) {
                 log::setting(name, value);
@@ -166,6 +168,7 @@ fn set_up(init: &CommInit, rank: usize) -> Result<Inner> {
 
     let hosts = layout::hosts(&peers);
     let n_hosts = hosts.iter().max().map_or(1, |&h| h + 1);
+    let arrangement = arrange(&settings.topology, &hosts, rank, MAX_CHANNELS)?;
     let n_cpus = shared_cpus(&peers);
     let model = HostModel {
         n_ranks: init.n_ranks,
@@ -176,10 +179,9 @@ fn set_up(init: &CommInit, rank: usize) -> Result<Inner> {
         is_peer_mapped,
         filter: settings.filter.clone(),
         symmetric_anyway: settings.symmetric_anyway,
-        n_channels: layout::n_channels(settings.channels),
+        n_channels: arrangement.n_channels.min(MAX_CHANNELS) as u32,
     };
-    let layout = layout::build(rank, &hosts, MAX_CHANNELS);
-    log_graph(rank, &hosts, &layout, model.n_channels, &reach);
+    log_graph(rank, &arrangement, &reach);
     let core = Arc::new(make_core(init, rank, &memory, &reach, &model));
     process::add(&core);
     let controls = reach.iter().map(|reach| Control::of(reach.segment.clone())).collect();
@@ -203,7 +205,7 @@ fn set_up(init: &CommInit, rank: usize) -> Result<Inner> {
             (started.elapsed() - bootstrapped).as_secs_f64()
         ),
     );
-    let planner = Planner::new(rank, model, layout, settings.plan);
+    let planner = Planner::new(rank, model, arrangement.layout, settings.plan);
     Ok(Inner {
         rank,
         n_ranks: init.n_ranks,
@@ -228,7 +230,7 @@ struct OwnMemory {
 impl OwnMemory {
     fn create(settings: &Settings, n_ranks: usize) -> Result<Self> {
         let segment = Region::create("chorus-segment", SEGMENT_RESERVE)?;
-        let table = fifo::table_bytes(MAX_CHANNELS as usize, n_ranks);
+        let table = fifo::table_bytes(MAX_CHANNELS, n_ranks);
         let at = segment.alloc(CONTROL_BYTES + table)?;
         debug_assert_eq!(at, 0);
         Ok(Self {
@@ -395,30 +397,29 @@ fn make_core(init: &CommInit, rank: usize, own: &OwnMemory, reach: &[Reach], mod
         rank,
         n_ranks: init.n_ranks,
         channel: 0,
-        n_channels: MAX_CHANNELS as usize,
+        n_channels: MAX_CHANNELS,
         buffer_bytes: own.buffer_bytes,
     };
     RankCore::new(rank, team, Classic::new(Arc::new(memory), place))
 }
 
 /// Rings, trees and connections in the library's own form.
-fn log_graph(rank: usize, hosts: &[usize], layout: &plan::Layout, n_channels: u32, reach: &[Reach]) {
+fn log_graph(rank: usize, arrangement: &Arrangement, reach: &[Reach]) {
     if !log::is_on(Subsys::INIT) && !log::is_on(Subsys::GRAPH) {
         return;
     }
-    let n_ranks = hosts.len();
-    let order = layout::ring_order(hosts);
+    let (n_ranks, n_channels) = (reach.len(), arrangement.n_channels.min(MAX_CHANNELS));
     let width = (n_ranks.max(2) - 1).to_string().len();
+    let at = |r: Option<usize>| r.map_or(-1, |r| r as i64);
     let mut trees = String::from("Trees");
-    for c in 0..n_channels as usize {
-        let (ring, tree) = (&layout.rings[c], &layout.trees[c]);
+    for c in 0..n_channels {
+        let (ring, tree) = (&arrangement.layout.rings[c], &arrangement.layout.trees[c]);
         if rank == 0 {
-            let order: Vec<String> = order.iter().map(|r| format!("{r:>width$}")).collect();
+            let order: Vec<String> = arrangement.orders[c].iter().map(|r| format!("{r:>width$}")).collect();
             log::info(Subsys::INIT, format_args!("Channel {c:02}/{n_channels:02} : {}", order.join(" ")));
         }
-        let at = |r: Option<&usize>| r.map_or(-1, |&r| r as i64);
-        let downs = format!("{}/{}/{}", at(tree.down.first()), at(tree.down.get(1)), at(tree.down.get(2)));
-        let up = at(tree.up.as_ref());
+        let downs = arrangement.slots[c].map(|d| at(d).to_string()).join("/");
+        let up = at(tree.up);
         trees.push_str(&format!(" [{c}] {downs}->{rank}->{up}"));
         log::info(Subsys::GRAPH, format_args!("Ring {c:02} : {} -> {rank} -> {}", ring.prev(), ring.next()));
         log::info(Subsys::GRAPH, format_args!("Tree {c} : {up} -> {rank} -> {downs}"));

@@ -1,18 +1,9 @@
-//! Rings and trees of the host device: ranks of a host in rank order, hosts in order of their first rank; a chain inside each host, the
+//! Rings and trees where no search can be made: ranks of a host in rank order, hosts in order of their first rank; a chain inside each host, the
 //! double binary tree between hosts (even channels the first tree, odd channels the second).
 
 use crate::engine::graph::trees;
 use crate::engine::plan::{Layout, Ring, Tree};
 use crate::engine::transport::PeerInfo;
-
-/// Channels without a setting: one for each 4 MiB FIFO that stays in a core's cache beside the others.
-const DEFAULT_CHANNELS: u32 = 2;
-
-/// Channels after `NCCL_MIN_NCHANNELS` and `NCCL_MAX_NCHANNELS`.
-pub(super) fn n_channels((min, max): (Option<u32>, Option<u32>)) -> u32 {
-    let most = max.unwrap_or(super::init::MAX_CHANNELS).clamp(1, super::init::MAX_CHANNELS);
-    DEFAULT_CHANNELS.min(most).max(min.unwrap_or(1).min(super::init::MAX_CHANNELS))
-}
 
 /// The host of every rank, numbered by first appearance.
 pub(super) fn hosts(peers: &[PeerInfo]) -> Vec<usize> {
@@ -30,7 +21,8 @@ pub(super) fn hosts(peers: &[PeerInfo]) -> Vec<usize> {
         .collect()
 }
 
-fn members(hosts: &[usize]) -> Vec<Vec<usize>> {
+/// Ranks by host.
+pub(super) fn members(hosts: &[usize]) -> Vec<Vec<usize>> {
     let n_hosts = hosts.iter().max().map_or(1, |&h| h + 1);
     (0..n_hosts).map(|h| (0..hosts.len()).filter(|&r| hosts[r] == h).collect()).collect()
 }
@@ -41,13 +33,13 @@ pub(super) fn ring_order(hosts: &[usize]) -> Vec<usize> {
 }
 
 /// Every channel's ring and tree as `rank` sees them.
-pub(super) fn build(rank: usize, hosts: &[usize], n_channels: u32) -> Layout {
+pub(super) fn build(rank: usize, hosts: &[usize], n_channels: usize) -> Layout {
     let members = members(hosts);
     let order = ring_order(hosts);
     let trees: Vec<Tree> = (0..2).map(|t| tree(rank, hosts, &members, t)).collect();
     Layout {
         rings: (0..n_channels).map(|_| Ring::new(&order, rank)).collect(),
-        trees: (0..n_channels as usize).map(|c| trees[c % 2].clone()).collect(),
+        trees: (0..n_channels).map(|c| trees[c % 2].clone()).collect(),
         n_hosts: members.len(),
     }
 }
@@ -101,13 +93,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn channel_limits_are_honoured() {
-        assert_eq!(n_channels((None, None)), 2);
-        assert_eq!(n_channels((Some(8), None)), 8);
-        assert_eq!(n_channels((None, Some(1))), 1);
-        assert_eq!(n_channels((Some(99), None)), 32);
     }
 }

@@ -7,6 +7,7 @@ mod layout;
 mod planner;
 mod registry;
 pub mod stream;
+pub mod topology;
 mod watched;
 
 use std::sync::{Arc, Mutex, PoisonError};
