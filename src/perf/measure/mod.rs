@@ -140,6 +140,9 @@ impl<'a> Bench<'a> {
                 let title = format!("Forced: {table}");
                 report.table((!table.is_automatic()).then_some(title.as_str()));
             }
+            if !self.goes_on()? {
+                return Ok(());
+            }
             let config = self.setting.config;
             for &dtype in &config.dtypes {
                 for &op in &config.ops {
@@ -241,7 +244,6 @@ impl<'a> Bench<'a> {
         let (out_of_place, failed_out) = self.placement(&task, Placement::OutOfPlace, None)?;
         let (in_place, failed_in) =
             self.placement(&task, Placement::InPlace, Some(out_of_place.iterations))?;
-        let mut goes_on = true;
         if let Some(mut report) = self.report() {
             let row = Row {
                 bytes,
@@ -255,9 +257,14 @@ impl<'a> Bench<'a> {
                 ran,
             };
             report.row(&row, failed_out + failed_in);
-            goes_on = !report.pipe_closed();
         }
-        Ok(self.setting.crew.combine(self.thread, f64::from(u8::from(goes_on)), Average::Min)? > 0.0)
+        self.goes_on()
+    }
+
+    /// Whether somebody still reads the table, agreed by all.
+    fn goes_on(&self) -> Result<bool> {
+        let is_read = self.report().is_none_or(|report| !report.pipe_closed());
+        Ok(self.setting.crew.combine(self.thread, f64::from(u8::from(is_read)), Average::Min)? > 0.0)
     }
 
     /// What the library runs for this task, in the words of records.

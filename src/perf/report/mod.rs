@@ -152,6 +152,9 @@ impl Report {
 
     /// A finished row; `failed_checks` is how many (thread, process, round) checks of it found something.
     pub fn row(&mut self, row: &Row, failed_checks: u64) {
+        if self.closed {
+            return;
+        }
         self.failed_checks += failed_checks;
         for (_, cell) in row.cells() {
             self.busbw_sum += cell.bandwidth.bus;
@@ -249,7 +252,7 @@ impl Report {
     }
 
     fn print(&mut self, text: &str) {
-        if self.pipe_closed {
+        if self.pipe_closed || self.closed {
             return;
         }
         let out = &mut self.out;

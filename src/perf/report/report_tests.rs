@@ -121,6 +121,7 @@ fn an_interrupted_run_leaves_its_rows_and_says_why() {
     report.record(csv.to_str().unwrap(), &c.args, Identity::default(), Details::default()).unwrap();
     report.row(&row(1.0), 0);
     report.close(Closing::Interrupted("interrupted by signal 2".into()));
+    report.row(&row(1.0), 0);
     report.close(Closing::Complete);
     let document: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
     assert_eq!(document["errors"][0], "interrupted by signal 2");
