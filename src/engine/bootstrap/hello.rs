@@ -101,6 +101,8 @@ struct Pending {
 
 enum Heard {
     NotYet,
+    /// Ended before it said anything.
+    Silence,
     Stranger,
     Hello(Hello),
 }
@@ -114,11 +116,11 @@ impl Pending {
         loop {
             // Never a byte beyond the hello: what follows belongs to the link.
             match rustix::net::recv(&self.fd, &mut self.bytes[self.length..], RecvFlags::DONTWAIT) {
-                Ok((_, 0)) => return Heard::Stranger,
-                Ok((_, n)) => self.length += n,
+                Ok((_, n)) if n > 0 => self.length += n,
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => return Heard::NotYet,
-                Err(_) => return Heard::Stranger,
+                _ if self.length == 0 => return Heard::Silence,
+                _ => return Heard::Stranger,
             }
             let known = self.length.min(8);
             if self.bytes[..known] != magic.to_le_bytes()[..known] {
@@ -184,7 +186,7 @@ impl Acceptor {
         while index < self.pending.len() {
             match self.pending[index].listen(self.own.magic, self.own.purpose) {
                 Heard::NotYet if self.pending[index].since.elapsed() < STRANGER_PATIENCE => index += 1,
-                Heard::NotYet | Heard::Stranger => drop(self.pending.swap_remove(index)),
+                Heard::NotYet | Heard::Silence | Heard::Stranger => drop(self.pending.swap_remove(index)),
                 Heard::Hello(hello) => {
                     let fd = self.pending.swap_remove(index).fd;
                     return self.welcome(fd, hello).map(Some);
@@ -209,6 +211,8 @@ impl Acceptor {
 pub(crate) struct Call {
     pending: Pending,
     own: Hello,
+    /// Who has ended when the call ends without an answer; the root is rank 0's.
+    peer: usize,
     whom: String,
 }
 
@@ -221,6 +225,7 @@ impl Call {
     pub(crate) fn answer(&mut self) -> Result<Option<Hello>, BootstrapError> {
         match self.pending.listen(self.own.magic, self.own.purpose) {
             Heard::NotYet => Ok(None),
+            Heard::Silence => Err(BootstrapError::PeerEnded { peer: self.peer }),
             Heard::Stranger => Err(BootstrapError::NotOurs { whom: self.whom.clone() }),
             Heard::Hello(hello) => {
                 compare(self.own.build, hello.build, &self.whom)?;
@@ -293,16 +298,17 @@ fn greet(stream: TcpStream, address: SocketAddr, own: Hello, whom: &str) -> Resu
     if sent != HELLO_BYTES {
         return Err(failed(io::ErrorKind::WriteZero.into()));
     }
-    Ok(Call { pending: Pending::new(fd), own, whom: whom.to_owned() })
+    Ok(Call { pending: Pending::new(fd), own, peer: 0, whom: whom.to_owned() })
 }
 
 /// The same for a rank that is known to listen already: when it cannot be reached for a moment, it has ended.
 pub(crate) fn call_listening(address: SocketAddr, own: Hello, peer: usize) -> Result<Call, BootstrapError> {
     let mut patience = Patience::new(Some(UNREACHABLE));
-    call(address, own, &format!("rank {peer}"), &mut patience).map_err(|error| match error {
-        BootstrapError::Late { .. } => BootstrapError::PeerEnded { peer },
-        other => other,
-    })
+    match call(address, own, &format!("rank {peer}"), &mut patience) {
+        Ok(call) => Ok(Call { peer, ..call }),
+        Err(BootstrapError::Late { .. }) => Err(BootstrapError::PeerEnded { peer }),
+        Err(other) => Err(other),
+    }
 }
 
 /// Which of these ids has a root that answers, asking again until `patience` ends. Strangers on the same ports are passed by.

@@ -60,7 +60,11 @@ impl Bootstrap {
         let ip = params.interface(id.root.ip().is_loopback().then_some(id.root.ip()))?.ip;
         let hello = |purpose| Hello::new(id.magic, purpose, rank, n_ranks, 0);
         let mut to_root = Patience::new(Some(params.limit.unwrap_or(CONNECT_LIMIT)));
-        let call = hello::call(id.root, hello(Purpose::Root), "the root", &mut to_root)?;
+        // The root of a fresh id listens before anybody knows the id; the one at a known address may come later.
+        let call = match params.comm_id {
+            Some(_) => hello::call(id.root, hello(Purpose::Root), "the root", &mut to_root)?,
+            None => hello::call_listening(id.root, hello(Purpose::Root), 0)?,
+        };
         let (fd, _) = call.finish(&mut to_root)?;
         let mut root = Link::new(fd, 0);
 

@@ -217,13 +217,15 @@ fn missing_ranks_are_named_when_the_limit_passes() {
 #[test]
 fn a_death_in_the_ring_is_named_alike_by_all_survivors() {
     let id = UniqueId::create(&params()).expect("an id");
-    let started = Instant::now();
+    let (started, passed) = (Instant::now(), std::sync::Barrier::new(6));
     thread::scope(|scope| {
+        let passed = &passed;
         let ranks: Vec<_> = (0..6)
             .map(|rank| {
                 scope.spawn(move || {
                     let mut bootstrap = Bootstrap::connect(&id, rank, 6, &params()).expect("joined");
                     bootstrap.barrier().expect("all are there");
+                    passed.wait();
                     if rank == 3 {
                         bootstrap.vanish();
                         return None;

@@ -134,6 +134,7 @@ pub trait ProgressProbe: Send + Sync {
 pub(super) struct Board {
     word: AtomicU64,
     bytes: AtomicU64,
+    last_bytes: AtomicU64,
     ticks: AtomicU64,
     probes: Mutex<Vec<Weak<dyn ProgressProbe>>>,
 }
@@ -153,7 +154,7 @@ pub(super) fn board() -> Arc<Board> {
 
 /// Says what this process does until the guard is dropped; then what it did before counts again.
 pub fn enter(activity: Activity) -> ActivityGuard {
-    let guard = ActivityGuard { before: BOARD.exchange(activity) };
+    let guard = ActivityGuard { before: BOARD.exchange(BOARD.with_last_size(activity)) };
     fault::point(activity.phase.point(), activity.bytes);
     guard
 }
@@ -213,6 +214,16 @@ impl Board {
         self.bytes.store(activity.bytes, Ordering::Relaxed);
         self.tick();
         before
+    }
+
+    /// Processes meet between rows: what they meet for is the size they come from.
+    fn with_last_size(&self, mut activity: Activity) -> Activity {
+        if activity.phase == Phase::Barrier && activity.bytes == 0 {
+            activity.bytes = self.last_bytes.load(Ordering::Relaxed);
+        } else if activity.bytes != 0 {
+            self.last_bytes.store(activity.bytes, Ordering::Relaxed);
+        }
+        activity
     }
 
     pub(super) fn tick(&self) {
@@ -316,6 +327,15 @@ pub(super) mod tests {
         let outer = Activity { phase: Phase::StartUp, collective: None, bytes: 1 };
         board.exchange(outer);
         assert_eq!(board.exchange(Activity { phase: Phase::Barrier, ..outer }), outer);
+    }
+
+    #[test]
+    fn a_barrier_is_named_by_the_size_before_it() {
+        let board = Board::default();
+        let row = Activity { phase: Phase::Timing, collective: Some(Collective::AllReduce), bytes: 64 };
+        board.with_last_size(row);
+        let barrier = board.with_last_size(Activity { phase: Phase::Barrier, bytes: 0, ..row });
+        assert_eq!(barrier.to_string(), "all_reduce of 64 bytes (barrier)");
     }
 
     #[test]
