@@ -25,6 +25,8 @@ const LAUNCHER_VARIABLES: [&str; 8] = [
 ];
 /// More than any test waits for: these runs end by what is done to them.
 const ENDLESS: [&str; 10] = ["-b", "4M", "-e", "4M", "-n", "1000000", "-w", "1", "-c", "1"];
+/// A row that comes soon, and one that takes as long as any test needs.
+const TWO_ROWS: [&str; 12] = ["-b", "64K", "-e", "4M", "-f", "64", "-n", "5000", "-w", "1", "-c", "1"];
 const SHORT: [&str; 10] = ["-b", "64K", "-e", "64K", "-n", "5", "-w", "1", "-c", "1"];
 
 /// The processes of one job, their output in files. None outlives it.
@@ -36,6 +38,13 @@ struct Job {
 impl Job {
     /// Starts one process a rank with torchrun's variables.
     fn start(n: usize, arguments: &[&str], fault: Option<&str>) -> Self {
+        match fault {
+            Some(fault) => Self::start_with(n, arguments, &[("CHORUS_FAULT", fault)]),
+            None => Self::start_with(n, arguments, &[]),
+        }
+    }
+
+    fn start_with(n: usize, arguments: &[&str], settings: &[(&str, &str)]) -> Self {
         let port = TcpListener::bind("127.0.0.1:0")
             .and_then(|listener| listener.local_addr())
             .expect("a port")
@@ -49,9 +58,7 @@ impl Job {
                 .env("WORLD_SIZE", n.to_string())
                 .env("MASTER_ADDR", "127.0.0.1")
                 .env("MASTER_PORT", port.to_string());
-            if let Some(fault) = fault {
-                command.env("CHORUS_FAULT", fault);
-            }
+            command.envs(settings.iter().copied());
             job.children.push(command.spawn().expect("started"));
         }
         job
@@ -194,30 +201,29 @@ fn whoever_dies_wherever_the_others_end_and_name_it() {
 
 #[test]
 fn a_process_killed_from_outside_in_a_collective_is_named_and_printed_rows_stay() {
-    let mut arguments = ENDLESS.to_vec();
-    arguments[1] = "2M";
-    arguments[5] = "300";
-    let mut job = Job::start(4, &arguments, None);
-    job.wait_for_row("4194304");
+    let mut job = Job::start(4, &TWO_ROWS, None);
+    job.wait_for_row("65536");
+    std::thread::sleep(Duration::from_millis(700));
     job.signal(3, Signal::KILL);
     job.assert_survivors_end(3, 3, AFTER_DEATH, &["rank 3 ", "all_reduce of 4194304 bytes"]);
-    let row =
-        job.read("out0").lines().find(|line| line.trim_start().starts_with("2097152")).map(str::to_owned);
+    let row = job.row("65536");
     assert!(row.is_some_and(|row| row.split_whitespace().count() >= 13), "{}", job.read("out0"));
 }
 
 #[test]
-fn a_process_killed_at_any_moment_of_the_start_never_leaves_the_others_hanging() {
-    for delay_ms in [5, 20, 40, 70, 110, 160, 230] {
-        let mut job = Job::start(4, &ENDLESS, None);
-        std::thread::sleep(Duration::from_millis(delay_ms));
-        let victim = delay_ms as usize % 3 + 1;
-        // One that has not introduced itself yet cannot be missed by name; the others then wait for it.
-        let has_begun = fs::read_to_string(format!("/proc/{}/net/unix", job.children[victim].id())).is_ok();
-        job.signal(victim, Signal::KILL);
-        if has_begun && delay_ms >= 110 {
-            job.assert_survivors_end(victim, 3, AFTER_DEATH, &[&format!("rank {victim} ")]);
+fn a_process_killed_at_any_moment_after_its_first_word_never_leaves_the_others_hanging() {
+    for (moment, delay_ms) in [0, 4, 10, 25, 60, 150, 400].into_iter().enumerate() {
+        let mut job = Job::start_with(4, &ENDLESS, &[("NCCL_DEBUG", "INFO")]);
+        let victim = moment % 4;
+        let joined = format!("Bootstrap: rank {victim} of 4 joined");
+        let end = Instant::now() + Duration::from_secs(30);
+        while !job.read(&format!("err{victim}")).contains(&joined) {
+            assert!(Instant::now() < end, "no `{joined}`:\n{}", job.everything());
+            std::thread::sleep(Duration::from_millis(1));
         }
+        std::thread::sleep(Duration::from_millis(delay_ms));
+        job.signal(victim, Signal::KILL);
+        job.assert_survivors_end(victim, 3, AFTER_DEATH, &[&format!("rank {victim} "), " bytes"]);
     }
 }
 
@@ -240,9 +246,9 @@ fn a_stopped_process_ends_the_others_within_the_limit_and_the_line_has_the_step(
 
 #[test]
 fn without_a_limit_a_stopped_process_is_reported_and_the_run_goes_on_when_it_does() {
-    let mut job = Job::start(3, &ENDLESS, None);
-    job.wait_for_row("4194304");
-    std::thread::sleep(Duration::from_millis(500));
+    let mut job = Job::start(3, &TWO_ROWS, None);
+    job.wait_for_row("65536");
+    std::thread::sleep(Duration::from_millis(700));
     job.signal(1, Signal::STOP);
     std::thread::sleep(Duration::from_millis(13_500));
     let said: Vec<String> = (0..3).flat_map(|rank| job.said(rank)).collect();
@@ -262,19 +268,17 @@ fn signals_end_all_processes_with_rows_flushed_and_reports_closed() {
     for (signal, status) in [(Signal::INT, 130), (Signal::TERM, 143)] {
         let folder = tempfile::tempdir().expect("a folder");
         let json = folder.path().join("run.json");
-        let mut arguments = ENDLESS.to_vec();
-        arguments[1] = "2M";
-        arguments[5] = "300";
+        let mut arguments = TWO_ROWS.to_vec();
         arguments.extend(["-J", json.to_str().expect("a plain path")]);
         let mut job = Job::start(3, &arguments, None);
-        job.wait_for_row("4194304");
+        job.wait_for_row("65536");
         // One process is told, as by `kill`; the others follow.
         job.signal(1, signal);
         for rank in 0..3 {
             let ended = job.wait(rank, AFTER_DEATH);
             assert_eq!(ended.code(), Some(status), "rank {rank}: {ended:?}\n{}", job.everything());
         }
-        assert!(job.row("2097152").is_some(), "{}", job.everything());
+        assert!(job.row("65536").is_some(), "{}", job.everything());
         let text = fs::read_to_string(&json).expect("the report");
         serde_json::from_str::<serde_json::Value>(&text).unwrap_or_else(|error| panic!("{error}:\n{text}"));
         job.assert_nothing_left();

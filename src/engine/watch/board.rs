@@ -3,7 +3,7 @@
 //! depends on their order.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::engine::error::Error;
@@ -135,6 +135,7 @@ pub(super) struct Board {
     word: AtomicU64,
     bytes: AtomicU64,
     last_bytes: AtomicU64,
+    has_begun: AtomicBool,
     ticks: AtomicU64,
     probes: Mutex<Vec<Weak<dyn ProgressProbe>>>,
 }
@@ -210,6 +211,7 @@ impl Drop for Attachment {
 impl Board {
     pub(super) fn exchange(&self, activity: Activity) -> Activity {
         let before = self.activity();
+        self.has_begun.store(true, Ordering::Relaxed);
         self.word.store(activity.to_word(), Ordering::Relaxed);
         self.bytes.store(activity.bytes, Ordering::Relaxed);
         self.tick();
@@ -232,6 +234,15 @@ impl Board {
 
     pub(super) fn activity(&self) -> Activity {
         Activity::from_words(self.word.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
+    }
+
+    /// The activity for messages: a process that has not said anything yet is starting.
+    pub(super) fn activity_in_words(&self) -> String {
+        let mut activity = self.activity();
+        if activity.phase == Phase::Idle && !self.has_begun.load(Ordering::Relaxed) {
+            activity.phase = Phase::StartUp;
+        }
+        activity.to_string()
     }
 
     pub(super) fn attach(&self, probe: &Arc<dyn ProgressProbe>) {
@@ -324,6 +335,7 @@ pub(super) mod tests {
     #[test]
     fn guards_restore_what_was_before() {
         let board = Board::default();
+        assert_eq!(board.activity_in_words(), "start-up (0 bytes)");
         let outer = Activity { phase: Phase::StartUp, collective: None, bytes: 1 };
         board.exchange(outer);
         assert_eq!(board.exchange(Activity { phase: Phase::Barrier, ..outer }), outer);

@@ -151,7 +151,7 @@ impl Sentry {
     }
 
     fn death(&self, identity: &Identity) -> Error {
-        Error::PeerDied(format!("{} died in {}", identity.describe(), self.board.activity()))
+        Error::PeerDied(format!("{} died in {}", identity.describe(), self.board.activity_in_words()))
     }
 
     /// A failure that another thread met. When it may be the echo of a death, the death gets a moment to show itself.
