@@ -5,16 +5,21 @@
 //! effects: `device`, `bootstrap` → `transport` → `proxy` → `dispatch`; `watch` ·
 //! assembly: `comm`.
 
+#[cfg(not(loom))]
 pub mod bootstrap;
+#[cfg(not(loom))]
 pub mod comm;
 pub mod device;
 pub mod error;
 pub mod graph;
+#[cfg(not(loom))]
 pub mod log;
 pub mod plan;
 pub mod sync;
 pub mod topo;
+#[cfg(not(loom))]
 pub mod transport;
 pub mod tuning;
 pub mod types;
+#[cfg(not(loom))]
 pub mod watch;

@@ -117,8 +117,15 @@ fn run(
 ) -> Rates {
     let mut rng = ChaCha8Rng::seed_from_u64(plan.seed);
     let zero = Rate { hits: 0, of: 0 };
-    let mut rates =
-        Rates { false_alarms: zero, runs_passed: zero, runs_failed: zero, missed: zero, found: zero, found_when_quiet: zero, open: zero };
+    let mut rates = Rates {
+        false_alarms: zero,
+        runs_passed: zero,
+        runs_failed: zero,
+        missed: zero,
+        found: zero,
+        found_when_quiet: zero,
+        open: zero,
+    };
     for _ in 0..plan.splits {
         let (a, b) = pick(&mut rng);
         let equal = chosen(bands, &a, &b, 1.0);

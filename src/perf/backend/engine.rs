@@ -214,7 +214,10 @@ impl Lane for EngineLane {
                 let graph = self.stream.end_capture()?;
                 let n = self.n_captured.take().unwrap_or(0);
                 if graph.len() != n {
-                    return Err(Error::Internal(format!("{n} calls were captured, the plan has {}", graph.len())));
+                    return Err(Error::Internal(format!(
+                        "{n} calls were captured, the plan has {}",
+                        graph.len()
+                    )));
                 }
                 self.graph = Some(graph);
                 Ok(())

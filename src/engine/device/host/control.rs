@@ -120,7 +120,7 @@ impl Claims {
 
 /// Where sleepers of one machine are woken.
 #[repr(C, align(128))]
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Bell {
     /// Ranks that sleep or are about to.
     pub sleepers: AtomicU32,

@@ -119,6 +119,25 @@ pub unsafe fn lines(
     }
 }
 
+/// A flag behind the data it announces, in a line of the slot itself. Flags only grow, so an old one never looks like a new one.
+#[repr(transparent)]
+#[derive(Debug, Default)]
+pub struct Flag(AtomicU64);
+
+impl Flag {
+    /// Announces what was stored before.
+    #[inline]
+    pub fn raise(&self, value: u64) {
+        self.0.store(value, Ordering::Release);
+    }
+
+    /// Whether `value` was announced; then what was stored before it can be read.
+    #[inline]
+    pub fn is_raised(&self, value: u64) -> bool {
+        self.0.load(Ordering::Acquire) == value
+    }
+}
+
 /// Where final values of the running operation may go instead of into slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {

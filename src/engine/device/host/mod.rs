@@ -4,18 +4,31 @@
 //! [`fifo`], [`prims`], [`cta`], [`classic`] plans through FIFOs · [`collectives`] symmetric memory · [`rank`] the queue ·
 //! [`process`] all ranks of a process.
 
+#[cfg(not(loom))]
 pub mod classic;
+#[cfg(not(loom))]
 pub mod collectives;
 pub mod control;
+#[cfg(not(loom))]
 pub mod cta;
+#[cfg(not(loom))]
 pub mod event;
 pub mod fifo;
+#[cfg(not(loom))]
 pub mod machine;
+#[cfg(all(test, loom))]
+mod model;
+#[cfg(not(loom))]
 mod prims;
+#[cfg(not(loom))]
 pub mod process;
+#[cfg(not(loom))]
 pub mod rank;
+#[cfg(not(loom))]
 pub mod reachable;
+#[cfg(not(loom))]
 pub mod reduce;
+#[cfg(not(loom))]
 pub mod region;
 pub mod wait;
 

@@ -11,10 +11,10 @@
 
 use std::time::Duration;
 
-#[cfg(not(loom))]
 use super::control::Bell;
 #[cfg(not(loom))]
-use crate::engine::sync::{Ordering, fence, spin_hint};
+use crate::engine::sync::spin_hint;
+use crate::engine::sync::{Ordering, fence};
 
 /// Ranks and CPUs of one machine, which decide how to wait.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,6 +46,7 @@ impl Policy {
 }
 
 /// One wait: how often it looked in vain.
+#[cfg(not(loom))]
 #[derive(Debug, Default)]
 pub struct Patience {
     looks: u32,
@@ -74,43 +75,102 @@ impl Patience {
         } else if self.looks <= policy.spins + policy.yields {
             std::thread::yield_now();
         } else if policy.rings {
-            sleep_until_rung(policy, bell, still_waiting);
+            sleep_until_rung(bell, still_waiting, |rings| sleep(bell, rings, policy.sleep));
         } else {
             std::thread::sleep(policy.sleep);
         }
     }
 }
 
-#[cfg(not(loom))]
-fn sleep_until_rung(policy: &Policy, bell: &Bell, still_waiting: impl FnOnce() -> bool) {
-    use rustix::thread::futex;
+/// Sleeps unless the condition has come true or the bell rings meanwhile. `sleep` gets the ring count read before the last look and must
+/// return at once when the bell's count differs, as a futex does.
+fn sleep_until_rung(bell: &Bell, still_waiting: impl FnOnce() -> bool, sleep: impl FnOnce(u32)) {
     bell.sleepers.fetch_add(1, Ordering::Relaxed);
     let rings = bell.rings.load(Ordering::Relaxed);
     fence(Ordering::SeqCst);
     if still_waiting() {
-        let limit = rustix::thread::Timespec {
-            tv_sec: policy.sleep.as_secs() as i64,
-            tv_nsec: policy.sleep.subsec_nanos().into(),
-        };
-        // Not private: the word is shared between processes. Any outcome means: look again.
-        let _ = futex::wait(&bell.rings, futex::Flags::empty(), rings, Some(&limit));
+        sleep(rings);
     }
     bell.sleepers.fetch_sub(1, Ordering::Relaxed);
+}
+
+/// Changes the ring count and calls `wake` when somebody sleeps or is about to.
+#[inline]
+fn ring_sleepers(bell: &Bell, wake: impl FnOnce()) {
+    fence(Ordering::SeqCst);
+    if bell.sleepers.load(Ordering::Relaxed) != 0 {
+        bell.rings.fetch_add(1, Ordering::Relaxed);
+        wake();
+    }
 }
 
 /// Wakes sleepers after a condition was made true. Costs a fence and a load when ranks exceed CPUs, nothing else.
 #[cfg(not(loom))]
 #[inline]
 pub fn ring(policy: &Policy, bell: &Bell) {
+    use rustix::thread::futex;
     if policy.rings {
-        fence(Ordering::SeqCst);
-        if bell.sleepers.load(Ordering::Relaxed) != 0 {
-            bell.rings.fetch_add(1, Ordering::Relaxed);
-            let _ = rustix::thread::futex::wake(
-                &bell.rings,
-                rustix::thread::futex::Flags::empty(),
-                i32::MAX as u32,
-            );
+        ring_sleepers(bell, || {
+            // Not private: the word is shared between processes.
+            let _ = futex::wake(&bell.rings, futex::Flags::empty(), i32::MAX as u32);
+        });
+    }
+}
+
+/// Sleeps in the kernel while the bell's count is `rings`, at most that long. Any outcome means: look again.
+#[cfg(not(loom))]
+fn sleep(bell: &Bell, rings: u32, limit: Duration) {
+    use rustix::thread::{Timespec, futex};
+    let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
+    let _ = futex::wait(&bell.rings, futex::Flags::empty(), rings, Some(&limit));
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use loom::sync::{Arc, Condvar, Mutex};
+    use loom::thread;
+
+    use super::{Bell, ring_sleepers, sleep_until_rung};
+    use crate::engine::sync::{AtomicU64, Ordering};
+
+    /// The kernel's side of a futex: compare and sleep are one step for wakers.
+    #[derive(Default)]
+    struct Kernel {
+        queue: Mutex<()>,
+        woken: Condvar,
+    }
+
+    impl Kernel {
+        fn wait(&self, bell: &Bell, rings: u32) {
+            let queue = self.queue.lock().unwrap();
+            if bell.rings.load(Ordering::Relaxed) == rings {
+                drop(self.woken.wait(queue).unwrap());
+            }
         }
+
+        fn wake(&self) {
+            drop(self.queue.lock().unwrap());
+            self.woken.notify_all();
+        }
+    }
+
+    /// A lost wake-up shows as a deadlock: these sleeps have no time-out.
+    #[test]
+    fn loom_a_sleeper_is_woken_whenever_the_condition_comes_true() {
+        loom::model(|| {
+            let shared = Arc::new((Bell::default(), AtomicU64::new(0), Kernel::default()));
+            let waker = shared.clone();
+            let thread = thread::spawn(move || {
+                let (bell, condition, kernel) = &*waker;
+                condition.store(1, Ordering::Release);
+                ring_sleepers(bell, || kernel.wake());
+            });
+            let (bell, condition, kernel) = &*shared;
+            while condition.load(Ordering::Acquire) == 0 {
+                let waits = || condition.load(Ordering::Acquire) == 0;
+                sleep_until_rung(bell, waits, |rings| kernel.wait(bell, rings));
+            }
+            thread.join().unwrap();
+        });
     }
 }

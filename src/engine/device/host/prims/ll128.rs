@@ -17,8 +17,8 @@
 
 use super::flagged::{self, Format, Scratch};
 use super::{Connectors, Operation, Outcome, Progressing};
+use crate::engine::device::host::fifo::Flag;
 use crate::engine::plan::Lane;
-use crate::engine::sync::{AtomicU64, Ordering};
 use crate::engine::types::Protocol;
 
 /// Payload of a block, bytes.
@@ -75,9 +75,9 @@ pub(in super::super) fn poll(
 ///
 /// # Safety
 /// `line` is an aligned line of a slot that stays mapped.
-unsafe fn flag_of<'a>(line: *const u8) -> &'a AtomicU64 {
+unsafe fn flag_of<'a>(line: *const u8) -> &'a Flag {
     // SAFETY: the last word of the line, by the caller's promise.
-    unsafe { &*line.add(LINE - 8).cast::<AtomicU64>() }
+    unsafe { &*line.add(LINE - 8).cast::<Flag>() }
 }
 
 impl Format for Blocks {
@@ -93,7 +93,7 @@ impl Format for Blocks {
             unsafe {
                 let block = wire.add(unit * Self::WIRE);
                 // The last line is stored last: usually the only one worth asking.
-                let has_come = |line: usize| flag_of(block.add(line * LINE)).load(Ordering::Acquire) == flag;
+                let has_come = |line: usize| flag_of(block.add(line * LINE)).is_raised(flag);
                 if !(0..LINES).rev().all(has_come) {
                     return unit;
                 }
@@ -138,7 +138,7 @@ unsafe fn pack_block(from: *const u8, block: *mut u8, flag: u64) {
             let line = block.add(line * LINE);
             std::ptr::copy_nonoverlapping(from.add(place.vectors), line, 112);
             std::ptr::copy_nonoverlapping(from.add(place.word), line.add(112), 8);
-            flag_of(line).store(flag, Ordering::Release);
+            flag_of(line).raise(flag);
         }
     }
 }
