@@ -194,7 +194,9 @@ fn check(variant: &Variant) -> Result<(), TestCaseError> {
             prop_assert!((-1..=BUDGET).contains(&attempt.time_left));
             prop_assert!(attempt.global_time_left < GLOBAL_BUDGET);
         }
-        prop_assert!(domain.trace.len() < 5000, "{} attempts", domain.trace.len());
+        // Per graph: speeds, NICs kept or changed, path types outside and inside, two patterns, equal channels or not.
+        let most = domain.graphs.len() * 20 * 2 * 8 * 9 * 2 * 2;
+        prop_assert!(domain.trace.len() < most, "{} attempts", domain.trace.len());
     }
     Ok(())
 }
@@ -207,7 +209,8 @@ proptest! {
         let text = machine.to_xml();
         match model(&text, &params, ModelRequest { multi_host, coll_net }) {
             Ok(variant) => check(&variant)?,
-            Err(e) => prop_assert!(false, "{e}\n{text}"),
+            // Where domains split a GPU off, the way between two others may still lead through it; NCCL gives up there as well.
+            Err(e) => prop_assert!(e.to_string().starts_with("an NVLink path leads through GPU"), "{e}\n{text}"),
         }
     }
 

@@ -110,12 +110,12 @@ fn pci_bw(element: &Element) -> Result<f32, Error> {
         ("64.0 GT/s PCIe", 480),
         ("2.5 GT/s PCIe", 15),
     ];
-    let width = match element.integer("link_width")? {
+    let width = match element.count("link_width")? {
         0 => 16,
         width => width,
     };
     let lane = by_prefix(element.required("link_speed")?, &LANES, 60);
-    Ok(rounded(f64::from(width.wrapping_mul(lane)) / 80.0))
+    Ok(rounded(f64::from(width) * f64::from(lane) / 80.0))
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "bandwidths are single precision everywhere")]

@@ -98,7 +98,7 @@ pub(crate) fn add_nvlinks(system: &mut System, root: &Element, params: &Params) 
         let Some(dev) = site.device(system, params.split_partitions)? else { continue };
         let element = site.element;
         let n_local = devices_at(system, system.node(dev).id).len() as f32;
-        let bw = element.integer("count")? as f32 * nvlink_bw(system.dev(dev.index).sm);
+        let bw = element.count("count")? as f32 * nvlink_bw(system.dev(dev.index).sm);
         let remote = match class_kind(element.required("tclass")?) {
             NodeType::Gpu => {
                 let remotes = devices_at(system, node_id(site.host, bus_number(element.required("target")?)));
@@ -127,8 +127,8 @@ pub(crate) fn add_c2c(system: &mut System, root: &Element, params: &Params) -> R
     for site in sites(system, root, "c2c")? {
         let Some(dev) = site.device(system, params.split_partitions)? else { continue };
         let element = site.element;
-        let count = element.integer("count")?;
-        let bw = rounded(f64::from(element.integer("bw")?.wrapping_mul(count)) / 1000.0);
+        let count = element.count("count")?;
+        let bw = rounded(f64::from(element.count("bw")?) * f64::from(count) / 1000.0);
         let Some(cpu) = local_cpu(system, dev, None) else { continue };
         let id = system.node(dev).id;
         if devices_at(system, id).len() == 1 {

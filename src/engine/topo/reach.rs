@@ -32,8 +32,9 @@ fn gpu(system: &System, index: usize) -> &Node {
 fn rank_of_dev(system: &System, host: i64, dev: i32) -> Result<i32, Error> {
     let mut gpus =
         (0..system.n_gpus()).filter(|&g| gpu(system, g).id >> 56 == host && system.gpu(g).dev == dev);
-    let first =
-        gpus.next().ok_or_else(|| Error::machine(format!("GPU {dev} lies on a path but has no rank")))?;
+    let first = gpus.next().ok_or_else(|| {
+        Error::machine(format!("an NVLink path leads through GPU {dev}, which has no rank in this domain"))
+    })?;
     Ok(system.gpu(first).rank)
 }
 

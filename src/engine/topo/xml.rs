@@ -249,7 +249,7 @@ impl Element {
         self.text(key).ok_or_else(|| self.error(format!("element {} has no attribute {key}", self.name)))
     }
 
-    /// An integer attribute that must be there, cut to 32 bits as NCCL does.
+    /// An integer attribute that must be there.
     pub fn integer(&self, key: &str) -> Result<i32, Error> {
         let text = self.required(key)?;
         self.parse_integer(key, text)
@@ -260,12 +260,25 @@ impl Element {
         self.text(key).map_or(Ok(default), |text| self.parse_integer(key, text))
     }
 
-    #[expect(clippy::cast_possible_truncation, reason = "the format's readers cut integers to 32 bits")]
-    fn parse_integer(&self, key: &str, text: &str) -> Result<i32, Error> {
-        match c_integer(text, 0) {
-            Some(number) => Ok(number as i32),
-            None => Err(self.error(format!("attribute {key} of {} is {text:?}, want an integer", self.name))),
+    /// An integer attribute that counts something and must be there.
+    pub fn count(&self, key: &str) -> Result<i32, Error> {
+        let number = self.integer(key)?;
+        if number < 0 {
+            return Err(self.error(format!("attribute {key} of {} is {number}, want 0 or more", self.name)));
         }
+        Ok(number)
+    }
+
+    fn parse_integer(&self, key: &str, text: &str) -> Result<i32, Error> {
+        let fits = |number: &i64| i64::from(i32::MIN) <= *number && *number <= i64::from(u32::MAX);
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "0xffffffff is -1 here, as the format's readers have it"
+        )]
+        let cut = |number| number as i32;
+        c_integer(text, 0).filter(fits).map(cut).ok_or_else(|| {
+            self.error(format!("attribute {key} of {} is {text:?}, want a 32-bit integer", self.name))
+        })
     }
 
     /// A number attribute that must be there.
@@ -388,7 +401,7 @@ mod tests {
         assert_eq!(problem("<system/>"), "line 1: element system has no attribute version");
         assert_eq!(
             problem("\n<system version='x'/>"),
-            "line 2: attribute version of system is \"x\", want an integer"
+            "line 2: attribute version of system is \"x\", want a 32-bit integer"
         );
         assert_eq!(problem("<system version='1'>\n<cpu>"), "line 2: element cpu is never closed");
         assert_eq!(
