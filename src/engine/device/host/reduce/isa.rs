@@ -8,16 +8,17 @@ pub(super) trait Isa: 'static {
     /// Whether binary16 is converted in hardware.
     const CONVERTS_HALF: bool;
 
-    /// Exact conversion of `n` halves.
+    /// Exact conversion of `n` halves; fills `out` up to a multiple of 8 floats.
     ///
     /// # Safety
-    /// Both ranges are valid, and the CPU has this instruction set.
+    /// `src` is readable for `n` elements, `out` writable for `n` rounded up to a multiple of 8, and the CPU has this
+    /// instruction set.
     unsafe fn widen_half(src: *const u16, out: *mut f32, n: usize);
 
-    /// Rounding conversion to `n` halves.
+    /// Rounding conversion to `n` halves, and of what follows them up to a multiple of 8.
     ///
     /// # Safety
-    /// Both ranges are valid, and the CPU has this instruction set.
+    /// `src` is initialised and `out` writable for `n` rounded up to a multiple of 8, and the CPU has this instruction set.
     unsafe fn narrow_half(src: *const f32, out: *mut u16, n: usize);
 
     /// Writes whole lines to `dst` round the caches.

@@ -185,7 +185,7 @@ unsafe fn load<E: Element, O: Operator, I: Isa>(
     scale: Option<u64>,
 ) {
     use super::element::Number;
-    // SAFETY: the caller's promise; a half's accumulator is f32.
+    // SAFETY: the caller's promise; a half's accumulator is f32, and a whole block of those is a multiple of 8.
     unsafe {
         if E::IS_HALF && I::CONVERTS_HALF {
             I::widen_half(src.cast(), out.cast(), n);
@@ -214,7 +214,8 @@ unsafe fn finish<E: Element, I: Isa>(acc: *const E::Acc, spare: *mut E::Acc, n: 
     if E::IS_ACC {
         return acc.cast();
     }
-    // SAFETY: an element is no larger than its accumulator; a half's accumulator is f32.
+    // SAFETY: an element is no larger than its accumulator; a half's accumulator is f32, and `load` has filled them up to a
+    // multiple of 8.
     unsafe {
         if E::IS_HALF && I::CONVERTS_HALF {
             I::narrow_half(acc.cast(), spare.cast(), n);

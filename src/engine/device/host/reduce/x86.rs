@@ -1,10 +1,10 @@
 //! Wider vectors of x86-64. Kernels call these from functions that enable the instructions, so that they are inlined there.
 
 use std::arch::x86_64::{
-    __m128i, __m256i, __m512i, _MM_FROUND_TO_NEAREST_INT, _mm_loadu_si128, _mm_storeu_si128, _mm256_cvtph_ps,
-    _mm256_cvtps_ph, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_storeu_ps, _mm256_storeu_si256,
-    _mm256_stream_si256, _mm512_cvtph_ps, _mm512_cvtps_ph, _mm512_loadu_ps, _mm512_loadu_si512,
-    _mm512_storeu_ps, _mm512_stream_si512,
+    __m128i, __m256i, __m512i, _MM_FROUND_TO_NEAREST_INT, _mm_loadu_si128, _mm_set_epi64x, _mm_storeu_si128,
+    _mm256_cvtph_ps, _mm256_cvtps_ph, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_storeu_ps,
+    _mm256_storeu_si256, _mm256_stream_si256, _mm512_cvtph_ps, _mm512_cvtps_ph, _mm512_loadu_ps,
+    _mm512_loadu_si512, _mm512_storeu_ps, _mm512_stream_si512,
 };
 
 use super::isa::Isa;
@@ -14,26 +14,27 @@ pub(super) struct Avx2;
 /// AVX-512 F, BW, DQ and VL.
 pub(super) struct Avx512;
 
-/// Eight halves.
+/// Up to seven halves, zeros behind them. Made in a register: eight narrow stores would hold up the wide load after them.
 ///
 /// # Safety
-/// Eight elements are readable and writable, and the CPU has F16C.
+/// `n` elements are readable.
 #[inline(always)]
-unsafe fn widen_eight(src: *const u16, out: *mut f32) {
-    // SAFETY: the caller's promise.
-    unsafe { _mm256_storeu_ps(out, _mm256_cvtph_ps(_mm_loadu_si128(src.cast::<__m128i>()))) };
-}
-
-/// Eight halves.
-///
-/// # Safety
-/// Eight elements are readable and writable, and the CPU has F16C.
-#[inline(always)]
-unsafe fn narrow_eight(src: *const f32, out: *mut u16) {
-    // SAFETY: the caller's promise.
+unsafe fn few_halves(src: *const u16, n: usize) -> __m128i {
+    let (mut bits, mut at) = (0_u128, 0);
+    // SAFETY: the pieces add up to `n` elements; x86-64 has SSE2.
     unsafe {
-        let halves = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm256_loadu_ps(src));
-        _mm_storeu_si128(out.cast::<__m128i>(), halves);
+        if n & 4 != 0 {
+            bits = u128::from(src.cast::<u64>().read_unaligned());
+            at = 4;
+        }
+        if n & 2 != 0 {
+            bits |= u128::from(src.add(at).cast::<u32>().read_unaligned()) << (16 * at);
+            at += 2;
+        }
+        if n & 1 != 0 {
+            bits |= u128::from(src.add(at).read_unaligned()) << (16 * at);
+        }
+        _mm_set_epi64x((bits >> 64) as i64, bits as i64)
     }
 }
 
@@ -43,40 +44,27 @@ impl Isa for Avx2 {
     #[inline(always)]
     unsafe fn widen_half(src: *const u16, out: *mut f32, n: usize) {
         let whole = n / 8 * 8;
-        for i in (0..whole).step_by(8) {
-            // SAFETY: i + 8 <= n.
-            unsafe { widen_eight(src.add(i), out.add(i)) };
-        }
-        let (mut narrow, mut wide) = ([0_u16; 8], [0_f32; 8]);
-        for (i, half) in narrow[..n - whole].iter_mut().enumerate() {
-            // SAFETY: whole + i < n.
-            *half = unsafe { src.add(whole + i).read_unaligned() };
-        }
-        // SAFETY: both arrays hold eight.
-        unsafe { widen_eight(narrow.as_ptr(), wide.as_mut_ptr()) };
-        for (i, &value) in wide[..n - whole].iter().enumerate() {
-            // SAFETY: whole + i < n.
-            unsafe { out.add(whole + i).write(value) };
+        // SAFETY: `src` is read up to n, `out` written up to the next multiple of 8, for which the caller has room.
+        unsafe {
+            for i in (0..whole).step_by(8) {
+                let halves = _mm_loadu_si128(src.add(i).cast::<__m128i>());
+                _mm256_storeu_ps(out.add(i), _mm256_cvtph_ps(halves));
+            }
+            if whole < n {
+                let halves = few_halves(src.add(whole), n - whole);
+                _mm256_storeu_ps(out.add(whole), _mm256_cvtph_ps(halves));
+            }
         }
     }
 
     #[inline(always)]
     unsafe fn narrow_half(src: *const f32, out: *mut u16, n: usize) {
-        let whole = n / 8 * 8;
-        for i in (0..whole).step_by(8) {
-            // SAFETY: i + 8 <= n.
-            unsafe { narrow_eight(src.add(i), out.add(i)) };
-        }
-        let (mut wide, mut narrow) = ([0_f32; 8], [0_u16; 8]);
-        for (i, value) in wide[..n - whole].iter_mut().enumerate() {
-            // SAFETY: whole + i < n.
-            *value = unsafe { src.add(whole + i).read() };
-        }
-        // SAFETY: both arrays hold eight.
-        unsafe { narrow_eight(wide.as_ptr(), narrow.as_mut_ptr()) };
-        for (i, &half) in narrow[..n - whole].iter().enumerate() {
-            // SAFETY: whole + i < n.
-            unsafe { out.add(whole + i).write_unaligned(half) };
+        for i in (0..n).step_by(8) {
+            // SAFETY: both arrays reach up to the next multiple of 8 after n, as the caller promised.
+            unsafe {
+                let halves = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm256_loadu_ps(src.add(i)));
+                _mm_storeu_si128(out.add(i).cast::<__m128i>(), halves);
+            }
         }
     }
 
