@@ -4,11 +4,15 @@
 pub mod compare;
 pub mod crossover;
 pub mod dataset;
+pub mod export;
 pub mod format;
+pub mod graph_log;
 pub mod groups;
+pub mod import;
 pub mod launch;
 pub mod plot;
 pub mod record;
 pub mod report;
 pub mod ruleset;
 pub mod stats;
+pub mod sweep;

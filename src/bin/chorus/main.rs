@@ -3,12 +3,17 @@
 //! Exit status: 0 ok, 64 bad usage (every verb), 3 unusable input, 1 internal error; verbs that judge add their own.
 
 mod compare;
+mod export;
 mod gate;
 mod graph;
+mod graph_log;
+mod import;
 mod machine;
 mod model;
 mod report;
+mod retest;
 mod svg;
+mod sweep;
 mod topo;
 mod trees;
 mod why;
@@ -46,6 +51,16 @@ enum Verb {
     Trees(trees::Args),
     /// Where which algorithm wins: tables, sentences, charts and a page from recordings
     Report(report::Args),
+    /// Rules from a recording, as files that libraries read
+    Export(export::Args),
+    /// Logs and tables of other benchmarks become records
+    Import(import::Args),
+    /// Measures the unstable groups of a sweep again
+    Retest(retest::Args),
+    /// Runs an experiment matrix, resumable
+    Sweep(sweep::Args),
+    /// Rings and trees of a library's debug log, rebuilt, checked and drawn
+    GraphLog(graph_log::Args),
     /// Fails on a real regression: two programs alternated on this machine, or two recordings
     Gate(Box<gate::Args>),
     /// Two recordings side by side
@@ -87,6 +102,11 @@ fn main() -> ExitCode {
         Verb::Trees(args) => ("trees", trees::run(args, &mut out)),
         Verb::Compare(args) => ("compare", compare::run(args, &mut out)),
         Verb::Gate(args) => ("gate", gate::run(args, &mut out)),
+        Verb::GraphLog(args) => ("graph-log", graph_log::run(args, &mut out)),
+        Verb::Sweep(args) => ("sweep", sweep::run(args, &mut out)),
+        Verb::Retest(args) => ("retest", retest::run(args, &mut out)),
+        Verb::Import(args) => ("import", import::run(args, &mut out)),
+        Verb::Export(args) => ("export", export::run(args, &mut out)),
         Verb::Report(args) => ("report", report::run(args, &mut out)),
     };
     let result = result.and_then(|status| out.flush().map(|()| status).map_err(Failure::from));

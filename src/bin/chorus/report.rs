@@ -1,11 +1,14 @@
 //! `chorus report`: where which algorithm wins, from recordings.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use analysis::dataset::{self, Dataset, Loader};
 use analysis::format::{parse_fraction, parse_size};
-use analysis::report::{self, Extras, Options};
+use analysis::graph_log::{Communicator, Reader};
+use analysis::report::{self, Extras, Finding, Options};
+use analysis::sweep::predict::{self, Knowledge};
+use analysis::sweep::retest;
 
 use crate::Failure;
 
@@ -52,7 +55,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<u8, Failure> {
     let plots = args.out.is_some() && !args.no_plots;
     let options =
         Options { tie: args.tie, max_penalty: args.max_penalty, points: args.points.clone(), plots };
-    let document = report::build(&data, &options, Extras { retests, ..Extras::default() });
+    let findings = predictions(&args.paths, &data, args.tie);
+    let document = report::build(&data, &options, Extras { retests, findings, ..Extras::default() });
     if args.tty {
         write!(out, "{}", report::terminal::plots(&data, &options))?;
     }
@@ -70,6 +74,41 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<u8, Failure> {
     }
     writeln!(out, "written: {}", folder.join("report.html").display())?;
     Ok(0)
+}
+
+/// Answers to what the matrix files of swept folders predict.
+fn predictions(paths: &[PathBuf], data: &Dataset, tie: f64) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for folder in paths.iter().filter(|path| path.is_dir()) {
+        let Ok(matrix) = retest::matrix_of(folder) else { continue };
+        let graphs: Vec<_> = matrix
+            .ranks
+            .iter()
+            .map(|n_ranks| (*n_ranks, graph_logs(&folder.join("graph").join(format!("{n_ranks}-ranks")))))
+            .filter(|(_, communicators)| !communicators.is_empty())
+            .collect();
+        let known = Knowledge {
+            graphs: &graphs,
+            shared_inner: &|n_hosts| chorus::engine::graph::trees::shared_inner(n_hosts).len(),
+            tie,
+            record: folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
+        };
+        findings.extend(predict::answer(&matrix.prediction, data, &known));
+    }
+    findings
+}
+
+/// Graphs of all logs in a folder; none when it is not there.
+fn graph_logs(folder: &Path) -> Vec<Communicator> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    files.sort();
+    let mut reader = Reader::default();
+    for file in files {
+        let text = std::fs::read(&file).unwrap_or_default();
+        String::from_utf8_lossy(&text).lines().for_each(|line| reader.line(line));
+    }
+    reader.finish()
 }
 
 /// Rows of the paths, and re-measurements beside them, each apart.

@@ -1,0 +1,417 @@
+//! The matrix file: what is to be measured, and the order of launches.
+//!
+//! ```toml
+//! title = "Ring against Tree"
+//! collectives = ["all_reduce"]
+//! ranks = [2, 4]
+//! algorithms = ["ring", "tree"]
+//! protocols = ["simple", "ll"]
+//! channels = [1, 4]                    # 0: automatic
+//! sizes = { from = "4", to = "16M", factor = 2 }
+//! warmup = 5
+//! iterations = 20
+//! cycles = 5                           # rows per size, placement and launch
+//! repeats = 2                          # launches; every second one in mirrored order
+//! launcher = "local"                   # or "mpirun -np {ranks}"
+//! environment = { NCCL_HOSTID = "a" }
+//! ```
+//! `dtypes`, `operators`, `backends`, `arguments`, `programs` (folder of the programs), `interleave`, `[graph_log]` and `[[prediction]]`
+//! are optional. Both placements are always measured, as the programs do.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::format::parse_size;
+use crate::sweep::predict::Prediction;
+
+/// The file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Matrix {
+    /// What it is about.
+    #[serde(default)]
+    pub title: String,
+    /// Collectives, as programs are named: `all_reduce`.
+    pub collectives: Vec<String>,
+    /// World sizes.
+    pub ranks: Vec<u32>,
+    /// Algorithms, or `auto`.
+    #[serde(default = "automatic")]
+    pub algorithms: Vec<String>,
+    /// Protocols, or `auto`.
+    #[serde(default = "automatic")]
+    pub protocols: Vec<String>,
+    /// Channel counts, 0 for automatic.
+    #[serde(default = "automatic_channels")]
+    pub channels: Vec<u32>,
+    /// Sizes.
+    pub sizes: Sizes,
+    /// Element types.
+    #[serde(default = "float")]
+    pub dtypes: Vec<String>,
+    /// Operators.
+    #[serde(default = "sum")]
+    pub operators: Vec<String>,
+    /// Back ends.
+    #[serde(default = "engine")]
+    pub backends: Vec<String>,
+    /// Untimed calls.
+    #[serde(default = "one")]
+    pub warmup: u32,
+    /// Timed calls behind a row; nothing lets the program choose.
+    #[serde(default)]
+    pub iterations: Option<u32>,
+    /// Rows per size, placement and launch.
+    #[serde(default = "one")]
+    pub cycles: u32,
+    /// Launches per configuration.
+    #[serde(default = "one")]
+    pub repeats: u32,
+    /// Alternate algorithms inside everything else instead of mirroring whole repeats.
+    #[serde(default)]
+    pub interleave: bool,
+    /// `local`, or the words before the program with `{ranks}` in them.
+    #[serde(default = "local")]
+    pub launcher: String,
+    /// Folder of the programs; empty: beside this tool.
+    #[serde(default)]
+    pub programs: String,
+    /// Further arguments of every launch.
+    #[serde(default)]
+    pub arguments: Vec<String>,
+    /// Variables of every launch.
+    #[serde(default)]
+    pub environment: BTreeMap<String, String>,
+    /// Whether small sizes may run on fewer channels than asked.
+    #[serde(default)]
+    pub fewer_channels: bool,
+    /// One more launch per world that logs its graph.
+    #[serde(default)]
+    pub graph_log: Option<GraphLog>,
+    /// What is expected; the report says whether it held.
+    #[serde(default)]
+    pub prediction: Vec<Prediction>,
+}
+
+/// Sizes as on command lines.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sizes {
+    /// First.
+    pub from: String,
+    /// Last.
+    pub to: String,
+    /// Each over the one before.
+    #[serde(default = "two")]
+    pub factor: u32,
+}
+
+/// The launch that logs its graph.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GraphLog {
+    /// Algorithm that is forced.
+    pub algorithm: String,
+}
+
+fn automatic() -> Vec<String> {
+    vec!["auto".into()]
+}
+fn automatic_channels() -> Vec<u32> {
+    vec![0]
+}
+fn float() -> Vec<String> {
+    vec!["float".into()]
+}
+fn sum() -> Vec<String> {
+    vec!["sum".into()]
+}
+fn engine() -> Vec<String> {
+    vec!["engine".into()]
+}
+fn local() -> String {
+    "local".into()
+}
+fn one() -> u32 {
+    1
+}
+fn two() -> u32 {
+    2
+}
+
+/// One configuration: what a launch runs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Setup {
+    /// Collective.
+    pub collective: String,
+    /// Ranks.
+    pub n_ranks: u32,
+    /// Back end.
+    pub backend: String,
+    /// Algorithm asked for.
+    pub algorithm: String,
+    /// Protocol asked for.
+    pub protocol: String,
+    /// Channels asked for, 0 for automatic.
+    pub n_channels: u32,
+    /// Element type.
+    pub dtype: String,
+    /// Operator.
+    pub operator: String,
+}
+
+impl Setup {
+    /// `all_reduce 4 ranks ring/simple/12`.
+    pub fn label(&self) -> String {
+        let mut more = String::new();
+        for (word, usual) in [(&self.backend, "engine"), (&self.dtype, "float"), (&self.operator, "sum")] {
+            if word != usual {
+                more.push(' ');
+                more.push_str(word);
+            }
+        }
+        let channels = if self.n_channels == 0 { "auto".into() } else { self.n_channels.to_string() };
+        format!(
+            "{} {} ranks {}/{}/{channels}{more}",
+            self.collective, self.n_ranks, self.algorithm, self.protocol
+        )
+    }
+}
+
+impl Matrix {
+    /// Reads and checks a matrix file.
+    ///
+    /// # Errors
+    /// A sentence that names the key.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let matrix: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+        let lists = [
+            ("collectives", matrix.collectives.len()),
+            ("ranks", matrix.ranks.len()),
+            ("algorithms", matrix.algorithms.len()),
+            ("protocols", matrix.protocols.len()),
+            ("channels", matrix.channels.len()),
+            ("dtypes", matrix.dtypes.len()),
+            ("operators", matrix.operators.len()),
+            ("backends", matrix.backends.len()),
+        ];
+        if let Some((name, _)) = lists.iter().find(|(_, length)| *length == 0) {
+            return Err(format!("{name}: the list is empty"));
+        }
+        if matrix.ranks.contains(&0) {
+            return Err("ranks: a world of 0 ranks does not exist".into());
+        }
+        if matrix.cycles == 0 || matrix.repeats == 0 {
+            return Err("cycles and repeats must be at least 1".into());
+        }
+        if matrix.sizes.factor < 2 {
+            return Err("sizes.factor must be at least 2".into());
+        }
+        let word =
+            |word: &String| !word.is_empty() && word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        if let Some(bad) = matrix.collectives.iter().find(|name| !word(name)) {
+            return Err(format!("collectives: `{bad}` is no program's name such as all_reduce"));
+        }
+        let sizes = matrix.byte_sizes()?;
+        if sizes.is_empty() {
+            return Err(format!("sizes: from {} is above to {}", matrix.sizes.from, matrix.sizes.to));
+        }
+        Ok(matrix)
+    }
+
+    /// The sizes that are asked for.
+    ///
+    /// # Errors
+    /// When a size cannot be read.
+    pub fn byte_sizes(&self) -> Result<Vec<u64>, String> {
+        let (from, to) = (parse_size(&self.sizes.from)?, parse_size(&self.sizes.to)?);
+        let next = |bytes: &u64| bytes.checked_mul(u64::from(self.sizes.factor)).filter(|_| *bytes > 0);
+        Ok(std::iter::successors(Some(from), next).take_while(|bytes| *bytes <= to).collect())
+    }
+
+    /// Every launch as (repeat, setup), in the order they run.
+    pub fn launches(&self) -> Vec<(u32, Setup)> {
+        let mut all = Vec::new();
+        if self.interleave {
+            for setups in self.rounds(&self.ranks) {
+                for repeat in 0..self.repeats {
+                    let mut order = setups.clone();
+                    if repeat % 2 == 1 {
+                        order.reverse();
+                    }
+                    all.extend(order.into_iter().map(|setup| (repeat, setup)));
+                }
+            }
+            return all;
+        }
+        for repeat in 0..self.repeats {
+            let mut ranks = self.ranks.clone();
+            if repeat % 2 == 1 {
+                ranks.reverse();
+            }
+            for mut setups in self.rounds(&ranks) {
+                if repeat % 2 == 1 {
+                    setups.reverse();
+                }
+                all.extend(setups.into_iter().map(|setup| (repeat, setup)));
+            }
+        }
+        all
+    }
+
+    /// Setups that differ in algorithm only, for every combination of the rest.
+    fn rounds(&self, ranks: &[u32]) -> Vec<Vec<Setup>> {
+        let mut rounds = Vec::new();
+        for collective in &self.collectives {
+            for &n_ranks in ranks {
+                for backend in &self.backends {
+                    for dtype in &self.dtypes {
+                        for operator in &self.operators {
+                            for protocol in &self.protocols {
+                                for &n_channels in &self.channels {
+                                    let setup = |algorithm: &String| Setup {
+                                        collective: collective.clone(),
+                                        n_ranks,
+                                        backend: backend.clone(),
+                                        algorithm: algorithm.clone(),
+                                        protocol: protocol.clone(),
+                                        n_channels,
+                                        dtype: dtype.clone(),
+                                        operator: operator.clone(),
+                                    };
+                                    rounds.push(self.algorithms.iter().map(setup).collect());
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        rounds
+    }
+
+    /// The command of one launch, without its record: launcher, program, arguments.
+    pub fn command(&self, setup: &Setup, programs: &str) -> Vec<String> {
+        let mut words: Vec<String> = Vec::new();
+        let local = self.launcher.trim() == "local";
+        if !local {
+            let ranks = setup.n_ranks.to_string();
+            words.extend(self.launcher.split_whitespace().map(|word| word.replace("{ranks}", &ranks)));
+        }
+        words.push(format!("{programs}/{}_perf", setup.collective));
+        let mut put = |name: &str, value: &str| words.extend([name.to_owned(), value.to_owned()]);
+        if local {
+            put("-g", &setup.n_ranks.to_string());
+            put("--launch", "local");
+        }
+        put("-d", &setup.dtype);
+        put("-o", &setup.operator);
+        put("-w", &self.warmup.to_string());
+        if let Some(iterations) = self.iterations {
+            put("-n", &iterations.to_string());
+        }
+        put("--backend", &setup.backend);
+        if setup.algorithm != "auto" {
+            put("--algo", &setup.algorithm);
+        }
+        if setup.protocol != "auto" {
+            put("--proto", &setup.protocol);
+        }
+        if setup.n_channels != 0 {
+            put("--channels", &setup.n_channels.to_string());
+        }
+        words.extend(self.arguments.iter().cloned());
+        words
+    }
+
+    /// The arguments that choose sizes and cycles of a normal launch.
+    pub fn size_arguments(&self) -> Vec<String> {
+        let sizes = &self.sizes;
+        let words = ["-b", &sizes.from, "-e", &sizes.to, "-f"].map(str::to_owned);
+        words.into_iter().chain([sizes.factor.to_string(), "-N".into(), self.cycles.to_string()]).collect()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::Matrix;
+
+    pub(crate) const SMALL: &str = "collectives = [\"all_reduce\"]\nranks = [2, 3]\nalgorithms = [\"ring\", \"tree\"]\n\
+                                    protocols = [\"simple\"]\nchannels = [1]\nsizes = { from = \"4\", to = \"64\" }\n\
+                                    cycles = 2\nrepeats = 2\n";
+
+    #[test]
+    fn the_second_repeat_is_mirrored() {
+        let matrix = Matrix::parse(SMALL).unwrap();
+        let order: Vec<(u32, u32, String)> = matrix
+            .launches()
+            .into_iter()
+            .map(|(repeat, setup)| (repeat, setup.n_ranks, setup.algorithm))
+            .collect();
+        let expected = [
+            (0, 2, "ring"),
+            (0, 2, "tree"),
+            (0, 3, "ring"),
+            (0, 3, "tree"),
+            (1, 3, "tree"),
+            (1, 3, "ring"),
+            (1, 2, "tree"),
+            (1, 2, "ring"),
+        ];
+        assert_eq!(order, expected.map(|(repeat, ranks, name)| (repeat, ranks, name.to_owned())));
+    }
+
+    #[test]
+    fn interleaving_alternates_algorithms_within_each_world() {
+        let matrix = Matrix::parse(&format!("{SMALL}interleave = true\n")).unwrap();
+        let order: Vec<(u32, u32, String)> = matrix
+            .launches()
+            .into_iter()
+            .map(|(repeat, setup)| (repeat, setup.n_ranks, setup.algorithm))
+            .collect();
+        assert_eq!(
+            order[..4],
+            [(0, 2, "ring"), (0, 2, "tree"), (1, 2, "tree"), (1, 2, "ring")].map(|(r, n, a)| (
+                r,
+                n,
+                a.to_owned()
+            ))
+        );
+    }
+
+    #[test]
+    fn commands_name_everything_that_is_asked() {
+        let matrix = Matrix::parse(SMALL).unwrap();
+        let (_, setup) = &matrix.launches()[0];
+        let local = matrix.command(setup, "bin").join(" ");
+        assert_eq!(
+            local,
+            "bin/all_reduce_perf -g 2 --launch local -d float -o sum -w 1 --backend engine --algo ring --proto simple --channels 1"
+        );
+        let mpi =
+            Matrix::parse(&format!("{SMALL}launcher = \"mpirun -np {{ranks}} --bind-to none\"\n")).unwrap();
+        assert!(
+            mpi.command(setup, "bin")
+                .join(" ")
+                .starts_with("mpirun -np 2 --bind-to none bin/all_reduce_perf -d float")
+        );
+        assert_eq!(matrix.size_arguments().join(" "), "-b 4 -e 64 -f 2 -N 2");
+        assert_eq!(matrix.byte_sizes().unwrap(), [4, 8, 16, 32, 64]);
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (change, word) in [
+            (("ranks = [2, 3]", "ranks = []"), "ranks"),
+            (("ranks = [2, 3]", "ranks = [0]"), "ranks"),
+            (("to = \"64\"", "to = \"2\""), "sizes"),
+            (("to = \"64\"", "to = \"64Q\""), "64Q"),
+            (("cycles = 2", "cycle = 2"), "cycle"),
+            (("all_reduce", "../x"), "../x"),
+        ] {
+            let error = Matrix::parse(&SMALL.replace(change.0, change.1)).unwrap_err();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+}
