@@ -230,6 +230,18 @@ fn a_machine_is_drawn_with_its_matrix_and_warnings() {
 }
 
 #[test]
+fn this_machine_has_rings_and_trees_over_its_ranks() {
+    let text = stdout(&["topo", "--ranks", "3"]);
+    assert!(text.contains("this machine: 3 ranks") && text.contains("host memory rank 2"), "{text}");
+    let text = stdout(&["graph", "--ranks", "3"]);
+    assert!(text.contains("Channel 00/") && text.contains(": 0 1 2"), "{text}");
+    let (_file, path) = machine(MACHINE);
+    let text = stdout(&["graph", &path, "--ranks", "2"]);
+    assert!(text.contains("2 ranks on 1 host"), "{text}");
+    assert_eq!(chorus(&["graph", &path, "--ranks", "5"]).status.code(), Some(64));
+}
+
+#[test]
 fn the_dumped_description_describes_the_same_machine() {
     let (_file, path) = machine(MACHINE);
     let (_dump, dumped) = machine(&stdout(&["topo", &path, "--xml"]));

@@ -1,7 +1,7 @@
 //! The pure half of the engine against recorded outputs of the real library.
 //!
-//! `CHORUS_ORACLE` names the folder that holds them; without it every test here says so and ends. Graphs come from the recordings,
-//! not from our search, so that a difference points at connecting or at the cost model.
+//! `CHORUS_ORACLE` names the folder that holds them; without it the machines under `tests/topologies` are used. Graphs come from the
+//! recordings, not from our search, so that a difference points at connecting or at the cost model.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use chorus::engine::graph::connect::{Connection, Member, connect};
-use chorus::engine::graph::{Channel, GraphId, Pattern, SearchGraph, channels, trees};
-use chorus::engine::topo::{CpuArch, CpuVendor, PathType};
+use chorus::engine::graph::p2p::P2pChannels;
+use chorus::engine::graph::{Channel, GraphId, ModelRequest, Pattern, SearchGraph, channels, model, trees};
+use chorus::engine::topo::{CpuArch, CpuVendor, PathType, System};
 use chorus::engine::tuning::model::CollNet;
 use chorus::engine::tuning::{self, Facts, Model, Request};
 use chorus::engine::types::{Algorithm, Collective, Protocol};
@@ -20,12 +21,14 @@ const FUNCTIONS: [&str; 5] = ["Broadcast", "Reduce", "AllGather", "ReduceScatter
 /// In-switch columns rest on a stand-in where they are usable.
 const NVLS: [usize; 2] = [4, 5];
 
-fn oracle(test: &str) -> Option<PathBuf> {
-    let folder = chorus::env::raw("CHORUS_ORACLE").map(PathBuf::from);
-    if folder.is_none() {
-        println!("{test} skipped: CHORUS_ORACLE names no folder of recorded outputs");
-    }
-    folder
+/// The folder named, or our own machines.
+fn oracle(test: &str) -> PathBuf {
+    chorus::env::raw("CHORUS_ORACLE").map(PathBuf::from).unwrap_or_else(|| {
+        println!(
+            "{test} skipped for all machines but those of tests/topologies: CHORUS_ORACLE names no folder"
+        );
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/topologies")
+    })
 }
 
 fn load(path: &Path) -> Value {
@@ -316,7 +319,11 @@ fn each_case(folder: &Path, check: &dyn Fn(&Case<'_>)) {
 
 #[test]
 fn double_trees_equal_the_recorded_ones() {
-    let Some(folder) = oracle("double_trees_equal_the_recorded_ones") else { return };
+    let folder = oracle("double_trees_equal_the_recorded_ones");
+    if !folder.join("dtree").is_dir() {
+        println!("double_trees_equal_the_recorded_ones skipped: {} has no folder dtree", folder.display());
+        return;
+    }
     let file = File::open(folder.join("dtree/dtree.csv.gz")).expect("dtree.csv.gz");
     let mut rows = csv::Reader::from_reader(flate2::read::GzDecoder::new(file));
     let mut n_rows = 0;
@@ -336,13 +343,13 @@ fn double_trees_equal_the_recorded_ones() {
 
 #[test]
 fn connections_equal_the_recorded_ones() {
-    let Some(folder) = oracle("connections_equal_the_recorded_ones") else { return };
+    let folder = oracle("connections_equal_the_recorded_ones");
     each_case(&folder, &check_connection);
 }
 
 #[test]
 fn tables_and_choices_equal_the_recorded_ones() {
-    let Some(folder) = oracle("tables_and_choices_equal_the_recorded_ones") else { return };
+    let folder = oracle("tables_and_choices_equal_the_recorded_ones");
     each_case(&folder, &|case| {
         if let Some(tuning) = case.tuning {
             check_tables(case, tuning);
@@ -352,7 +359,7 @@ fn tables_and_choices_equal_the_recorded_ones() {
 
 #[test]
 fn settings_change_connections_and_choices_as_recorded() {
-    let Some(folder) = oracle("settings_change_connections_and_choices_as_recorded") else { return };
+    let folder = oracle("settings_change_connections_and_choices_as_recorded");
     let base = folder.join(RELEASE).join("env");
     for topology in names(&base) {
         let runs = load(&base.join(format!("{topology}.json.gz")));
@@ -374,6 +381,41 @@ fn settings_change_connections_and_choices_as_recorded() {
             };
             check_connection(&case);
             check_tables(&case, &run["tuning"]);
+        }
+    }
+}
+
+/// The counts rest on the driver's device limits, which the recordings lack; everything else is a function of the machine.
+#[test]
+fn point_to_point_channels_equal_the_recorded_ones() {
+    let folder = oracle("point_to_point_channels_equal_the_recorded_ones");
+    let connects = folder.join(RELEASE).join("connect");
+    // Each machine is searched anew here: every fourth is enough.
+    for topology in names(&connects).iter().step_by(4) {
+        let recorded = load(&connects.join(format!("{topology}.json.gz")));
+        let xml = std::fs::read_to_string(folder.join("topologies").join(format!("{topology}.xml")))
+            .expect("topology");
+        let params = chorus::engine::topo::Params::default();
+        for several in [false, true] {
+            let request = ModelRequest { multi_host: several, coll_net: false };
+            let variant = model(&xml, &params, request).expect("a model");
+            let systems: Vec<&System> = variant.domains.iter().map(|domain| &domain.system).collect();
+            for (key, want) in recorded["byNodes"].as_object().expect("byNodes") {
+                if (key == "1") == several || key.ends_with("_collnet") {
+                    continue;
+                }
+                let figure = |name: &str| int(&want[name]) as usize;
+                let got = P2pChannels::of(
+                    &systems,
+                    figure("nRanks"),
+                    figure("nNodes"),
+                    figure("nChannels"),
+                    &params,
+                )
+                .expect("channels");
+                let wanted = (figure("p2pnChannels"), figure("p2pnChannelsPerPeer"));
+                assert_eq!((got.n_channels, got.per_peer), wanted, "{topology} N={key}");
+            }
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use chorus::engine::graph::chains::RankTree;
 use chorus::engine::graph::connect::{Channel, Connection};
 use chorus::engine::graph::rings::Ring;
-use chorus::engine::graph::{GraphId, lines};
+use chorus::engine::graph::{GraphId, lines, rules};
 
 use crate::Failure;
 use crate::machine::{Joined, MAX_HOSTS, Machine, Options, Source};
@@ -110,6 +110,7 @@ fn write_text(
             for line in lines::search(graph, &domain.system) {
                 writeln!(out, "{line}")?;
             }
+            rules::check(&domain.system, graph).map_err(Failure::Internal)?;
         }
     }
     writeln!(out)?;

@@ -1,14 +1,14 @@
-//! A machine file put through topology, search, connection and cost model: what the model verbs share.
+//! A machine put through topology, search, connection and cost model: what the model verbs share.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use chorus::engine::graph::channels;
 use chorus::engine::graph::connect::{Connection, Member, connect};
-use chorus::engine::graph::model::{ModelRequest, Variant, model};
+use chorus::engine::graph::p2p::P2pChannels;
+use chorus::engine::graph::{ModelRequest, Variant, channels, model_system};
 use chorus::engine::topo::xml::{self, Element};
-use chorus::engine::topo::{self, System};
+use chorus::engine::topo::{self, System, probe};
 use chorus::engine::tuning::{self, Facts, Model};
 
 use crate::Failure;
@@ -44,8 +44,11 @@ impl Options {
 /// Where the machine's description comes from.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Source {
-    /// Topology file (NCCL's XML)
-    pub(crate) file: PathBuf,
+    /// Topology file (NCCL's XML); this machine when left out
+    file: Option<PathBuf>,
+    /// Ranks of the host: on this machine one for each CPU when left out, in a file all GPUs
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=512))]
+    ranks: Option<u16>,
 }
 
 /// One machine, alone and among equals.
@@ -53,7 +56,7 @@ pub(crate) struct Source {
 pub(crate) struct Machine<'a> {
     /// What messages call it.
     pub(crate) name: String,
-    xml: String,
+    root: Element,
     options: &'a Options,
     topo: topo::Params,
     channels: channels::Params,
@@ -67,40 +70,66 @@ pub(crate) struct Machine<'a> {
 pub(crate) struct Joined {
     /// Rings, trees and heads.
     pub(crate) connection: Connection,
+    /// Channels of point-to-point calls.
+    pub(crate) p2p: P2pChannels,
     /// Latencies, bandwidths and choices.
     pub(crate) model: Model,
 }
 
 impl<'a> Machine<'a> {
-    /// Reads a topology file.
-    pub(crate) fn open(file: &PathBuf, options: &'a Options) -> Result<Self, Failure> {
-        let name = file.display().to_string();
-        let xml =
-            std::fs::read_to_string(file).map_err(|e| Failure::Input(format!("cannot read {name}: {e}")))?;
-        Self::new(name, xml, options)
+    /// Reads a topology file. GPUs get the file's ranks where those count up from 0, else their order.
+    pub(crate) fn open(file: &Path, options: &'a Options) -> Result<Self, Failure> {
+        let (name, mut root) = read(file)?;
+        topo::number_ranks(&mut root);
+        Self::new(name, root, options)
     }
 
     /// The machine a verb was asked about.
     pub(crate) fn of(source: &Source, options: &'a Options) -> Result<Self, Failure> {
-        Self::open(&source.file, options)
+        match (&source.file, source.ranks) {
+            (Some(file), None) => Self::open(file, options),
+            (Some(file), Some(n)) => {
+                let (name, mut root) = read(file)?;
+                topo::select_ranks(&mut root, usize::from(n))
+                    .map_err(|e| Failure::Usage(format!("--ranks {n} of {name}: {e}")))?;
+                Self::new(name, root, options)
+            }
+            (None, ranks) => {
+                let n_cpus = std::thread::available_parallelism().map_or(1, usize::from);
+                let root = probe::host_xml(ranks.map_or(n_cpus, usize::from))
+                    .map_err(|e| Failure::Input(format!("this machine: {e}")))?;
+                let mut machine = Self::new("this machine".to_string(), root, options)?;
+                machine.topo = machine.topo.for_host_ranks();
+                Ok(machine)
+            }
+        }
     }
 
-    /// Takes a topology's text.
-    pub(crate) fn new(name: String, xml: String, options: &'a Options) -> Result<Self, Failure> {
+    fn new(name: String, root: Element, options: &'a Options) -> Result<Self, Failure> {
         let lookup = |setting: &str| options.setting(setting);
         let wrong = |what: String| Failure::Usage(format!("--env {what}"));
         let mut channels = channels::Params::from_lookup(&lookup);
         channels.collnet |= options.collnet;
+        let mut topo = topo::Params::from_lookup(&lookup).map_err(|e| wrong(e.to_string()))?;
+        if let Some(file) = options.setting("NCCL_GRAPH_FILE").filter(|file| !file.is_empty()) {
+            let text = std::fs::read_to_string(&file)
+                .map_err(|e| Failure::Input(format!("cannot read the graph file {file}: {e}")))?;
+            topo.graph_xml = Some(text);
+        }
         Ok(Self {
             name,
-            xml,
+            root,
             options,
-            topo: topo::Params::from_lookup(&lookup).map_err(|e| wrong(e.to_string()))?,
+            topo,
             channels,
             tuning: tuning::Params::from_lookup(&lookup).map_err(wrong)?,
             single: OnceCell::new(),
             several: OnceCell::new(),
         })
+    }
+
+    fn unusable(&self, error: impl std::fmt::Display) -> Failure {
+        Failure::Input(format!("{}: {error}", self.name))
     }
 
     /// The host in its situation: alone, or among equals.
@@ -111,22 +140,18 @@ impl<'a> Machine<'a> {
             return Ok(variant);
         }
         let request = ModelRequest { multi_host: several, coll_net: self.options.collnet };
-        let variant = model(&self.xml, &self.topo, request)
-            .map_err(|e| Failure::Input(format!("{}: {e}", self.name)))?;
+        let system = System::from_xml(&self.root, &self.topo).map_err(|e| self.unusable(e))?;
+        let variant = model_system(system, &self.topo, request).map_err(|e| self.unusable(e))?;
         if several && variant.domains.iter().all(|domain| domain.system.n_nets() == 0) {
-            return Err(Failure::Input(format!(
-                "{} has no NIC (element net): {n_hosts} hosts cannot be joined",
-                self.name
-            )));
+            return Err(self.unusable(format!("no NIC (element net): {n_hosts} hosts cannot be joined")));
         }
         Ok(cell.get_or_init(|| variant))
     }
 
     /// The whole machine with its paths, nothing trimmed, and the groups of ranks that act as hosts of their own.
     pub(crate) fn whole(&self) -> Result<(System, Vec<Vec<usize>>), Failure> {
-        let input = |e: topo::Error| Failure::Input(format!("{}: {e}", self.name));
-        let mut system = System::from_xml(&self.description()?, &self.topo).map_err(input)?;
-        let part_of = system.domains(&self.topo).map_err(input)?;
+        let mut system = System::from_xml(&self.root, &self.topo).map_err(|e| self.unusable(e))?;
+        let part_of = system.domains(&self.topo).map_err(|e| self.unusable(e))?;
         let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for (gpu, part) in part_of.into_iter().enumerate() {
             groups.entry(part).or_default().extend(usize::try_from(system.gpu(gpu).rank));
@@ -137,17 +162,13 @@ impl<'a> Machine<'a> {
     }
 
     /// The description, with ranks.
-    pub(crate) fn description(&self) -> Result<Element, Failure> {
-        let mut root = xml::read_topology(&self.xml, xml::Limits::TOPOLOGY)
-            .map_err(|e| Failure::Input(format!("{}: {e}", self.name)))?;
-        topo::number_ranks(&mut root);
-        Ok(root)
+    pub(crate) fn description(&self) -> &Element {
+        &self.root
     }
 
     /// That many equal hosts, joined and modelled.
     pub(crate) fn joined(&self, n_hosts: usize) -> Result<Joined, Failure> {
         let variant = self.variant(n_hosts)?;
-        let input = |what: String| Failure::Input(format!("{}: {what}", self.name));
         let members: Vec<Member<'_>> = (0..n_hosts)
             .flat_map(|host| {
                 let first_rank = host * variant.n_gpus;
@@ -158,14 +179,26 @@ impl<'a> Machine<'a> {
         let mut min_net_bw = f32::MAX;
         for system in &systems {
             for rank in system.ranks() {
-                let bw = topo::min_net_bw(system, rank, &self.topo).map_err(|e| input(e.to_string()))?;
+                let bw = topo::min_net_bw(system, rank, &self.topo).map_err(|e| self.unusable(e))?;
                 min_net_bw = min_net_bw.min(bw);
             }
         }
         let caps = systems.iter().filter_map(|system| system.compute_caps()).map(|caps| caps.0);
         let facts = channels::Facts { min_compute_cap: caps.min().unwrap_or(0), min_net_bw };
-        let connection = connect(&members, &facts, &self.channels).map_err(|e| input(e.to_string()))?;
+        let connection = connect(&members, &facts, &self.channels).map_err(|e| self.unusable(e))?;
+        let n_channels = connection.channels.len();
+        let p2p = P2pChannels::of(&systems, connection.n_ranks, connection.n_hosts(), n_channels, &self.topo)
+            .map_err(|e| self.unusable(e))?;
         let model = Model::new(Facts::new(&connection, &systems), self.tuning.clone());
-        Ok(Joined { connection, model })
+        Ok(Joined { connection, p2p, model })
     }
+}
+
+fn read(file: &Path) -> Result<(String, Element), Failure> {
+    let name = file.display().to_string();
+    let text =
+        std::fs::read_to_string(file).map_err(|e| Failure::Input(format!("cannot read {name}: {e}")))?;
+    let root = xml::read_topology(&text, xml::Limits::TOPOLOGY)
+        .map_err(|e| Failure::Input(format!("{name}: {e}")))?;
+    Ok((name, root))
 }

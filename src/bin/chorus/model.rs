@@ -70,7 +70,7 @@ struct Answer<'a> {
 
 impl Serialize for Answer<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let connects = self.joined.iter().map(|(n, j)| (*n, connect_json::Connected(&j.connection)));
+        let connects = self.joined.iter().map(|(n, j)| (*n, connect_json::Connected(&j.connection, j.p2p)));
         let tunings = self.joined.iter().map(|(n, j)| (*n, tuning_json::Tuned(&j.model)));
         let mut map = serializer.serialize_map(Some(3))?;
         map.serialize_entry("graph", &Named("variants", Entries(self.variants.clone())))?;

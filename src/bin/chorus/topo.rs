@@ -35,7 +35,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<u8, Failure> {
     let machine = Machine::of(&args.source, &args.options)?;
     if args.xml {
-        out.write_all(machine.description()?.to_text().as_bytes())?;
+        out.write_all(machine.description().to_text().as_bytes())?;
         return Ok(0);
     }
     let (system, groups) = machine.whole()?;

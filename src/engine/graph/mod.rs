@@ -15,6 +15,7 @@ pub mod heads;
 mod json;
 pub mod lines;
 pub mod model;
+pub mod p2p;
 pub mod rings;
 pub mod rules;
 mod search;

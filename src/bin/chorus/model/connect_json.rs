@@ -4,6 +4,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use chorus::engine::graph::connect::{Channel, Connection};
 use chorus::engine::graph::heads::{Direct, Nvls};
+use chorus::engine::graph::p2p::P2pChannels;
 
 /// Slots of the list of heads in the library's links.
 const DIRECT_SLOTS: usize = 7;
@@ -11,7 +12,7 @@ const DIRECT_SLOTS: usize = 7;
 const TREE_SLOTS: usize = 3;
 
 /// A connection in the schema of the model.
-pub(super) struct Connected<'a>(pub(super) &'a Connection);
+pub(super) struct Connected<'a>(pub(super) &'a Connection, pub(super) P2pChannels);
 
 impl Serialize for Connected<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -34,6 +35,8 @@ impl Serialize for Connected<'_> {
         map.serialize_entry("nChannels", &n_channels)?;
         map.serialize_entry("collChannels", &n_channels)?;
         map.serialize_entry("nvlsChannels", &nvls_channels)?;
+        map.serialize_entry("p2pnChannels", &self.1.n_channels)?;
+        map.serialize_entry("p2pnChannelsPerPeer", &self.1.per_peer)?;
         map.serialize_entry("rankToNode", &connection.rank_to_host)?;
         map.serialize_entry("channels", &lanes)?;
         map.end()

@@ -95,6 +95,8 @@ pub(super) fn label(system: &System, node: NodeRef) -> String {
             format!("NUMA {} ({arch}{vendor})", local_id(vertex))
         }
         NodeData::Gpu(gpu) => format!("rank {}", gpu.rank),
+        // Host ranks are GPU-shaped leaves without a compute capability.
+        NodeData::Dev(dev) if dev.sm == 0 => "host memory".to_string(),
         NodeData::Dev(dev) => {
             let c2c = vertex.links.iter().find(|link| link.kind == LinkType::C2c);
             let c2c = c2c.map(|link| format!(", C2C {:.0}", link.bw)).unwrap_or_default();

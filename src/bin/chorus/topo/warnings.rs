@@ -18,6 +18,7 @@ pub(super) fn of(system: &System) -> Vec<String> {
 }
 
 fn far_nics(system: &System) -> Vec<String> {
+    let has_gpus = system.compute_caps().is_some_and(|(_, most)| most > 0);
     let mut warnings = Vec::new();
     for net in 0..system.n_nets() {
         let paths = (0..system.n_gpus()).filter_map(|gpu| system.path(NodeRef::gpu(gpu), NodeRef::net(net)));
@@ -27,7 +28,7 @@ fn far_nics(system: &System) -> Vec<String> {
             PathType::Dis | PathType::Net => warnings.push(format!("{name} is out of reach of every rank")),
             PathType::Sys => warnings
                 .push(format!("{name} is far from every rank: data cross the link between CPUs (SYS)")),
-            PathType::Phb => {
+            PathType::Phb if has_gpus => {
                 warnings.push(format!("{name} shares no PCI switch with a rank: data cross the CPU (PHB), GPUDirect is off by default"));
             }
             _ => {}
