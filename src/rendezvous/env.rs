@@ -13,7 +13,7 @@ const PORTS_TRIED: u16 = 4;
 /// Derived ports lie below the range from which systems give ports to clients.
 const PORTS_FROM: u16 = 20_000;
 const N_PORTS: u64 = 12_000;
-/// How long a process 0 whose start failed stays, so that late processes are told why instead of finding nobody.
+/// How long a process whose start failed stays where process 0 is expected, so that late processes are told why instead of finding nobody.
 const LINGER: Duration = Duration::from_millis(1500);
 
 /// Joins the other processes.
@@ -23,7 +23,13 @@ pub(super) fn connect(announced: &Announced, limit: Option<Duration>) -> Result<
     let params = BootstrapParams { comm_id: None, ..BootstrapParams::from_env(limit)? };
     if process != 0 {
         let id = bootstrap::find_root(&ids, process, n, limit)?;
-        return Bootstrap::connect(&id, process, n, &params);
+        return Bootstrap::connect(&id, process, n, &params).map_err(|error| {
+            let error = Error::from(error);
+            if matches!(error, Error::PeerDied(_)) {
+                bootstrap::stand_in(&id, &error, LINGER);
+            }
+            BootstrapError::Told(error)
+        });
     }
     let id = host_root(&ids, limit)?;
     let joined = Bootstrap::connect(&id, process, n, &params);

@@ -34,6 +34,7 @@ pub use ring::Bootstrap;
 pub(crate) use hello::{Acceptor, Call, Hello, Purpose, call_listening};
 pub(crate) use link::{Link, flush_briefly};
 pub(crate) use poll::{LONGEST_NAP, readable};
+pub(crate) use root::stand_in;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::engine::bootstrap::hello::{Acceptor, Hello, PROBE_TAG, Purpose};
 use crate::engine::bootstrap::link::{self, Link};
 use crate::engine::bootstrap::patience::Patience;
-use crate::engine::bootstrap::{BootstrapError, poll};
+use crate::engine::bootstrap::{BootstrapError, UniqueId, poll};
 use crate::engine::error::Error;
 
 /// A rank says where it listens for its previous one; the root says where the next one listens.
@@ -52,19 +52,29 @@ pub(crate) fn start(
     Ok(())
 }
 
+/// Takes the place of a root whose process has died, for a moment and if its address can be had: ranks that come late are told,
+/// instead of looking for somebody who will never be there.
+pub(crate) fn stand_in(id: &UniqueId, error: &Error, moment: Duration) {
+    let own = Hello::new(id.magic, Purpose::Root, 0, 0, 0);
+    let acceptor = TcpListener::bind(id.root).ok().and_then(|listener| Acceptor::over(listener, own).ok());
+    if let Some(acceptor) = acceptor {
+        Root { acceptor, seats: Vec::new(), limit: None }.tell(error, moment);
+    }
+}
+
 impl Root {
     fn run(mut self) {
         if let Err(error) = self.serve() {
-            self.tell(&Error::from(error));
+            self.tell(&Error::from(error), LINGER);
         }
     }
 
     /// Tells everybody, and for a while also those who come late: they would find nobody and wait for long.
-    fn tell(mut self, error: &Error) {
+    fn tell(mut self, error: &Error, linger: Duration) {
         let mut links: Vec<Link> = self.seats.iter_mut().filter_map(|seat| seat.link.take()).collect();
         links.iter_mut().for_each(|link| link.queue_fault(error));
         link::flush_briefly(links.iter_mut(), LAST_WORDS);
-        let mut patience = Patience::new(Some(LINGER));
+        let mut patience = Patience::new(Some(linger));
         while patience.check(String::new).is_ok() {
             if let Ok(Some((fd, _))) = self.acceptor.advance() {
                 let mut late = Link::new(fd, 0);
