@@ -286,6 +286,18 @@ fn processes_threads_and_devices_make_ranks() {
 }
 
 #[test]
+fn a_bad_command_line_is_told_once_for_the_whole_job() {
+    let Some(outcome) = mpirun(3, ALL_REDUCE, &["-b", "x"], &[]) else { return };
+    assert_eq!(
+        outcome.stderr.matches("invalid size specified for 'minbytes'").count(),
+        1,
+        "{}",
+        outcome.stderr
+    );
+    assert_eq!(outcome.status, 255);
+}
+
+#[test]
 fn a_split_job_shows_its_groups_and_one_table() {
     let split = [("NCCL_TESTS_SPLIT", "MOD 2")];
     let Some(outcome) = mpirun(4, ALL_GATHER, &["-b64", "-e4K", "-f8", "-n2"], &split) else { return };
@@ -313,4 +325,26 @@ fn the_mpi_library_runs_through_the_same_harness() {
         return;
     };
     assert_eq!(outcome.status, 5, "{}", outcome.stderr);
+}
+
+/// Runs only where the hook is built in: `cargo test --features fault-hooks`.
+#[cfg(feature = "fault-hooks")]
+#[test]
+fn a_flipped_byte_on_any_rank_is_exactly_one_wrong_element() {
+    for program in [ALL_REDUCE, ALL_GATHER] {
+        for rank in 0..3 {
+            for byte in [0, 1, 95] {
+                let fault = format!("{rank}:{byte}");
+                let variables = [("CHORUS_FAULT_FLIP", fault.as_str())];
+                let outcome = run_with(program, &["-b96", "-e96", "-n1", "-g3"], &variables).expect(7);
+                let rows = outcome.rows();
+                assert_eq!((rows[0][8], rows[0][12]), ("1", "1"), "{fault}");
+                assert!(outcome.stdout.contains("# Out of bounds values : 2 FAILED\n"));
+                assert!(outcome.stderr.contains(&format!("on rank {rank}")), "{}", outcome.stderr);
+                assert!(
+                    outcome.stdout.trim_end().lines().last().expect("a line").contains(": Test failure ")
+                );
+            }
+        }
+    }
 }

@@ -79,6 +79,12 @@ pub fn identity() -> Identity {
     Identity { given: env::text("CHORUS_RUN_ID").map(|id| (id, repeat)) }
 }
 
+/// Whether this process is the one to tell of a bad command line: the launcher's first, or one without a launcher.
+pub fn speaks() -> bool {
+    let ranks = ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK", "SLURM_PROCID"];
+    ranks.iter().find_map(|name| env::integer(name)).is_none_or(|rank| rank == 0)
+}
+
 /// A warning for each variable that looks like one of nccl-tests' and is none.
 pub fn warnings(names: &[String]) -> Vec<String> {
     let unknown = |name: &&String| name.starts_with("NCCL_TEST") && !KNOWN.contains(&name.as_str());

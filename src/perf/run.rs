@@ -34,7 +34,9 @@ pub fn main(collective: Collective) -> i32 {
         }
         Ok(Parsed::Run(config, notices)) => start(&config, &notices),
         Err(failure) => {
-            eprintln!("{failure}");
+            if environment::speaks() {
+                eprintln!("{failure}");
+            }
             failure.status.code()
         }
     }

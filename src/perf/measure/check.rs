@@ -144,8 +144,13 @@ fn compare(seat: &mut Seat, job: &Job, pattern: &Pattern) -> u64 {
             }
         }
         if let Some((whose, mismatch)) = first_bad {
+            let part = if job.collective == Collective::AllGather {
+                format!(", part of rank {whose}")
+            } else {
+                String::new()
+            };
             eprintln!(
-                "wrong data: {} of {} bytes on rank {rank}, part of rank {whose}: {mismatch}",
+                "wrong data: {} of {} bytes on rank {rank}{part}: {mismatch}",
                 job.collective, job.block
             );
         }
