@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use chorus::engine::graph::{GraphId, ModelRequest, Variant, model, rules};
+use chorus::engine::graph::{GraphId, ModelRequest, Variant, dump, model, rules};
 use chorus::engine::topo::xml::{Element, Limits, read_graphs, read_topology};
 use chorus::engine::topo::{NetDevsPolicy, Params, PathType, System, number_ranks, select_ranks};
 use proptest::prelude::*;
@@ -321,6 +321,25 @@ proptest! {
         spoil(&mut root, &mut place.clone(), &change);
         if let Ok(variant) = model(&root.to_text(), &Params::default(), ModelRequest { multi_host, coll_net: false }) {
             check(&variant)?;
+        }
+    }
+
+    #[test]
+    fn spoilt_graph_files_give_errors_or_sound_channels(multi_host: bool, place in 0..200usize, change in junk()) {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/topologies/topologies");
+        let text = fs::read_to_string(folder.join("v100x4_nv2_2cpu_2nic.xml")).expect("a fixture");
+        let request = ModelRequest { multi_host, coll_net: false };
+        let domain = model(&text, &Params::default(), request).expect("a machine").domains.remove(0);
+        let mut root = read_graphs(&dump::to_text(&domain.system, &domain.graphs)).expect("our own file");
+        spoil(&mut root, &mut place.clone(), &change);
+        let params = Params { graph_xml: Some(root.to_text()), ..Params::default() };
+        if let Ok(variant) = model(&text, &params, request) {
+            for channel in variant.domains[0].graphs.iter().flat_map(|graph| &graph.channels) {
+                let mut ranks = channel.intra.clone();
+                ranks.sort_unstable();
+                prop_assert_eq!(ranks, [0, 1, 2, 3]);
+                prop_assert_eq!(channel.inter.is_some(), multi_host);
+            }
         }
     }
 }

@@ -82,3 +82,45 @@ fn merge_switch(system: &mut System, top_id: i64, sub_id: i64) -> Result<(), Err
     system.remove(sub);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::topo::kind::NodeType;
+    use crate::engine::topo::params::Params;
+    use crate::engine::topo::system::System;
+    use crate::engine::topo::xml::{Limits, read_topology};
+
+    /// A switch over two switches over a GPU each. `lower` is the device number of the lower ones.
+    fn system(lower: &str) -> System {
+        let pci = |bus: &str, device: &str, inside: &str| {
+            let ids = format!(
+                "vendor='0x1000' device='{device}' subsystem_vendor='0x1000' subsystem_device='0xa000'"
+            );
+            let link = "link_speed='16.0 GT/s PCIe' link_width='16'";
+            format!("<pci busid='{bus}' class='0x060400' {ids} {link}>{inside}</pci>")
+        };
+        let gpu = |dev: i32| {
+            let gpu = format!("<gpu dev='{dev}' sm='80' rank='{dev}' gdr='1'/>");
+            pci(&format!("000{dev}:00:00.0"), "0", &gpu).replace("0x060400", "0x030200")
+        };
+        let subs = pci("0020:00:00.0", lower, &gpu(0)) + &pci("0030:00:00.0", lower, &gpu(1));
+        let top = pci("0010:00:00.0", "0xc010", &subs);
+        let text = format!("<system version='1'><cpu numaid='0' arch='arm64'>{top}</cpu></system>");
+        let root = read_topology(&text, Limits::TOPOLOGY).expect("a good file");
+        System::from_xml(&root, &Params::default()).expect("a machine")
+    }
+
+    #[test]
+    fn levels_of_one_switch_become_one() {
+        let system = system("0xc010");
+        assert_eq!(system.count(NodeType::Pci), 1);
+        let ends: Vec<NodeType> =
+            system.nodes(NodeType::Pci)[0].links.iter().map(|link| link.to.kind).collect();
+        assert_eq!(ends, [NodeType::Dev, NodeType::Dev, NodeType::Cpu]);
+    }
+
+    #[test]
+    fn switches_of_another_make_stay() {
+        assert_eq!(system("0x1234").count(NodeType::Pci), 3);
+    }
+}

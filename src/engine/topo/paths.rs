@@ -216,3 +216,87 @@ fn is_relay(system: &System, relay: usize, g: usize, n: usize, params: &Params) 
         && host(relay) == host(g)
         && (theirs.bw > ours.bw || ours.kind > PathType::Pxn))
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::topo::xml::{Limits, read_topology};
+    use crate::engine::topo::{LinkType, NodeType, Params, PathType, System};
+
+    /// Two sockets. On the first a switch with a second one below it (GPUs 0 and 1), GPU 2 and a NIC; GPU 3 straight on the CPU.
+    /// GPU 4 alone on the second. NVLink: 2–3, 3–4.
+    fn machine() -> String {
+        let pci = |bus: &str, class: &str, inside: &str| {
+            let link = "link_speed='16.0 GT/s PCIe' link_width='16'";
+            format!("<pci busid='{bus}' class='{class}' vendor='0x10b5' {link}>{inside}</pci>")
+        };
+        let gpu = |dev: i32, peers: &[i32]| {
+            let link =
+                |peer: &i32| format!("<nvlink target='000{peer}:00:00.0' count='2' tclass='0x030200'/>");
+            let links: String = peers.iter().map(link).collect();
+            let element = format!("<gpu dev='{dev}' sm='80' rank='{dev}' gdr='1'>{links}</gpu>");
+            pci(&format!("000{dev}:00:00.0"), "0x030200", &element)
+        };
+        let lower = pci("0020:00:00.0", "0x060400", &(gpu(0, &[]) + &gpu(1, &[])));
+        let nic = pci("0030:00:00.0", "0x020000", "<nic><net dev='0' speed='100000' gdr='1'/></nic>");
+        let upper = pci("0010:00:00.0", "0x060400", &(lower + &gpu(2, &[3]) + &nic));
+        let cpu = "arch='x86_64' vendor='GenuineIntel' familyid='6' modelid='85'";
+        format!(
+            "<system version='1'><cpu numaid='0' {cpu}>{upper}{}</cpu><cpu numaid='1' {cpu}>{}</cpu></system>",
+            gpu(3, &[2, 4]),
+            gpu(4, &[3])
+        )
+    }
+
+    fn system(params: &Params) -> System {
+        let root = read_topology(&machine(), Limits::TOPOLOGY).expect("a good file");
+        let mut system = System::from_xml(&root, params).expect("a machine");
+        assert_eq!(system.domains(params), Ok(vec![0; 5]));
+        system
+    }
+
+    #[test]
+    fn path_types_follow_what_lies_between() {
+        let system = system(&Params::default());
+        let kind = |from, to| system.gpu_path(from, to).kind;
+        assert_eq!(kind(0, 0), PathType::Loc);
+        assert_eq!(kind(0, 1), PathType::Pix, "one switch");
+        assert_eq!(kind(0, 2), PathType::Pxb, "two switches");
+        assert_eq!(kind(0, 3), PathType::Phb, "the CPU");
+        assert_eq!(kind(0, 4), PathType::Sys, "both CPUs");
+        assert_eq!(kind(2, 3), PathType::Nvl);
+        assert_eq!(kind(2, 4), PathType::Nvb, "NVLink through GPU 3");
+        assert_eq!(system.net_path(2, 0).kind, PathType::Pix);
+        assert_eq!(system.net_path(3, 0).kind, PathType::Pxn, "through GPU 2, which is nearer");
+        assert_eq!(system.nearest_path(NodeType::Gpu), PathType::Nvl);
+        assert_eq!(system.farthest_path(NodeType::Gpu), PathType::Sys);
+    }
+
+    #[test]
+    fn bandwidth_is_that_of_the_narrowest_link() {
+        let system = system(&Params::default());
+        assert_eq!(system.gpu_path(0, 1).bw, 24.0, "PCI generation 4, 16 lanes");
+        assert_eq!(system.gpu_path(2, 3).bw, 40.0, "two NVLinks");
+        assert_eq!(system.gpu_path(0, 4).bw, 10.0, "between the sockets");
+        assert_eq!(system.net_path(2, 0).bw, 12.5, "100 Gb/s");
+    }
+
+    #[test]
+    fn settings_close_ways() {
+        let without_nvb = system(&Params { nvb_disable: true, ..Params::default() });
+        assert_eq!(without_nvb.gpu_path(2, 4).kind, PathType::Sys);
+        let without_pxn = system(&Params { pxn_disable: true, ..Params::default() });
+        assert_eq!(without_pxn.net_path(3, 0).kind, PathType::Phb);
+        let near = Params { p2p_level: Some(PathType::Nvl), ..Params::default() };
+        assert_eq!(system(&near).gpu_path(0, 1).kind, PathType::Phb, "through the CPU instead of the switch");
+    }
+
+    #[test]
+    fn links_are_sorted_with_the_way_up_last() {
+        let system = system(&Params::default());
+        let switch = &system.nodes(NodeType::Pci)[0];
+        assert_eq!(switch.links.last().map(|link| link.to.kind), Some(NodeType::Cpu));
+        let dev = &system.nodes(NodeType::Dev)[3];
+        let kinds: Vec<LinkType> = dev.links.iter().map(|link| link.kind).collect();
+        assert_eq!(kinds, [LinkType::Loc, LinkType::Nvl, LinkType::Nvl, LinkType::Pci]);
+    }
+}
