@@ -13,10 +13,10 @@ use super::control::{Claims, PostLine};
 use super::fifo::{Flag, RecvEnd, RecvLines, SendEnd, SendLines, Target};
 use crate::engine::types::Protocol;
 
-/// Runs a model with at most three preemptions: deeper ones add hours and no new pairs of accesses.
+/// Runs a model with at most three preemptions, unless LOOM_MAX_PREEMPTIONS says otherwise: more find no further pair of accesses.
 fn check(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
+    builder.preemption_bound = builder.preemption_bound.or(Some(3));
     builder.check(model);
 }
 
