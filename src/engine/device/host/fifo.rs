@@ -382,7 +382,8 @@ impl RecvEnd {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(not(loom))]
+#[cfg(test)]
 impl SendEnd {
     /// Goes to a far step, as after very many operations.
     pub(crate) fn resume_at(&mut self, step: u64) {
@@ -391,7 +392,8 @@ impl SendEnd {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(not(loom))]
+#[cfg(test)]
 impl RecvEnd {
     /// Goes to a far step, as after very many operations.
     pub(crate) fn resume_at(&mut self, step: u64) {
@@ -399,7 +401,8 @@ impl RecvEnd {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(not(loom))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -16,7 +16,8 @@ pub mod event;
 pub mod fifo;
 #[cfg(not(loom))]
 pub mod machine;
-#[cfg(all(test, loom))]
+#[cfg(loom)]
+#[cfg(test)]
 mod model;
 #[cfg(not(loom))]
 mod prims;

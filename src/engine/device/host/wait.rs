@@ -125,7 +125,8 @@ fn sleep(bell: &Bell, rings: u32, limit: Duration) {
     let _ = futex::wait(&bell.rings, futex::Flags::empty(), rings, Some(&limit));
 }
 
-#[cfg(all(test, loom))]
+#[cfg(loom)]
+#[cfg(test)]
 mod model {
     use loom::sync::{Arc, Condvar, Mutex};
     use loom::thread;
