@@ -162,6 +162,15 @@ fn a_plan_is_printed_and_nothing_runs() {
 }
 
 #[test]
+fn sizes_beyond_the_memory_are_lowered_with_a_line() {
+    let outcome = run(ALL_REDUCE, &["-b", "8", "-e", "1000000G", "-g4", "--plan"]).expect(0);
+    let line =
+        outcome.stdout.lines().find(|line| line.starts_with("# Reducing maxBytes to ")).expect("a line");
+    assert!(line.ends_with(" due to memory limitation"), "{line}");
+    assert!(outcome.stdout.contains(" maxBytes 1073741824000000 "));
+}
+
+#[test]
 fn a_run_below_the_asked_bandwidth_is_status_8() {
     let slow = run_with(ALL_REDUCE, &QUICK, &[("NCCL_TESTS_MIN_BW", "100000")]).expect(8);
     assert!(

@@ -78,7 +78,7 @@ impl Report {
             json: None,
             csv: None,
             spreads: Spreads::default(),
-            progress: Progress::new(0),
+            progress: Progress::none(),
             failed_checks: 0,
             busbw_sum: 0.0,
             n_cells: 0,

@@ -10,13 +10,20 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A bar over `n_rows` rows.
+    /// Nothing to show yet.
+    pub fn none() -> Self {
+        Self { bar: ProgressBar::hidden() }
+    }
+
+    /// A bar over `n_rows` rows; without a bar when there is no end (0).
     pub fn new(n_rows: u64) -> Self {
-        let bar = ProgressBar::new(n_rows);
         if !std::io::stderr().is_terminal() {
-            bar.set_draw_target(ProgressDrawTarget::hidden());
+            return Self::none();
         }
-        let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg} {elapsed}");
+        let bar = ProgressBar::with_draw_target(Some(n_rows), ProgressDrawTarget::stderr());
+        let template =
+            if n_rows == 0 { "row {pos} {msg} {elapsed}" } else { "{bar:24} {pos}/{len} {msg} {elapsed}" };
+        let style = ProgressStyle::with_template(template);
         bar.set_style(style.expect("invariant: the template is valid"));
         Self { bar }
     }
