@@ -3,7 +3,7 @@
 //! depends on their order.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::engine::error::Error;
@@ -78,6 +78,8 @@ pub struct Activity {
     pub bytes: u64,
 }
 
+const STARTING: Activity = Activity { phase: Phase::StartUp, collective: None, bytes: 0 };
+
 impl Activity {
     fn to_word(self) -> u64 {
         self.phase as u64 | self.collective.map_or(0, |collective| collective as u64 + 1) << 8
@@ -135,7 +137,8 @@ pub(super) struct Board {
     word: AtomicU64,
     bytes: AtomicU64,
     last_bytes: AtomicU64,
-    has_begun: AtomicBool,
+    /// The last activity that was entered, however long ago: an error takes a thread out of its guards before it is told.
+    last_word: AtomicU64,
     ticks: AtomicU64,
     probes: Mutex<Vec<Weak<dyn ProgressProbe>>>,
 }
@@ -211,7 +214,6 @@ impl Drop for Attachment {
 impl Board {
     pub(super) fn exchange(&self, activity: Activity) -> Activity {
         let before = self.activity();
-        self.has_begun.store(true, Ordering::Relaxed);
         self.word.store(activity.to_word(), Ordering::Relaxed);
         self.bytes.store(activity.bytes, Ordering::Relaxed);
         self.tick();
@@ -222,7 +224,9 @@ impl Board {
     fn with_last_size(&self, mut activity: Activity) -> Activity {
         if activity.phase == Phase::Barrier && activity.bytes == 0 {
             activity.bytes = self.last_bytes.load(Ordering::Relaxed);
-        } else if activity.bytes != 0 {
+        }
+        if activity.phase != Phase::Idle {
+            self.last_word.store(activity.to_word(), Ordering::Relaxed);
             self.last_bytes.store(activity.bytes, Ordering::Relaxed);
         }
         activity
@@ -236,13 +240,17 @@ impl Board {
         Activity::from_words(self.word.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
     }
 
-    /// The activity for messages: a process that has not said anything yet is starting.
+    /// The activity for messages. Between two of them the last one counts, and before the first one a process is starting.
     pub(super) fn activity_in_words(&self) -> String {
-        let mut activity = self.activity();
-        if activity.phase == Phase::Idle && !self.has_begun.load(Ordering::Relaxed) {
-            activity.phase = Phase::StartUp;
+        let now = self.activity();
+        if now.phase != Phase::Idle {
+            return now.to_string();
         }
-        activity.to_string()
+        let last = Activity::from_words(
+            self.last_word.load(Ordering::Relaxed),
+            self.last_bytes.load(Ordering::Relaxed),
+        );
+        if last.phase == Phase::Idle { STARTING.to_string() } else { last.to_string() }
     }
 
     pub(super) fn attach(&self, probe: &Arc<dyn ProgressProbe>) {
@@ -348,6 +356,8 @@ pub(super) mod tests {
         board.with_last_size(row);
         let barrier = board.with_last_size(Activity { phase: Phase::Barrier, bytes: 0, ..row });
         assert_eq!(barrier.to_string(), "all_reduce of 64 bytes (barrier)");
+        // Nothing runs any more, as after an error: the last words count.
+        assert_eq!(board.activity_in_words(), "all_reduce of 64 bytes (barrier)");
     }
 
     #[test]
