@@ -151,9 +151,11 @@ mod view {
     use std::sync::Arc;
 
     const POSTS: usize = 0;
-    const PROGRESS: usize = 256;
-    const CLAIMS: usize = 512;
-    const BELL: usize = 1024;
+    /// The lines of consecutive operations stand apart: a prefetcher that loads neighbours would share the next one too early.
+    const POST_APART: usize = 512;
+    const PROGRESS: usize = 1024;
+    const CLAIMS: usize = 1536;
+    const BELL: usize = 2048;
     const ROOMS: usize = 4096;
 
     /// The control part of one rank's segment.
@@ -179,7 +181,7 @@ mod view {
         /// The line of operations `seq`, `seq + 2`, …
         #[inline]
         pub fn post(&self, seq: u64) -> &PostLine {
-            self.part(POSTS + (seq as usize % 2) * size_of::<PostLine>())
+            self.part(POSTS + (seq as usize % 2) * POST_APART)
         }
 
         /// Payload of operation `seq`: inside the line when it fits, else in the room.

@@ -33,7 +33,7 @@ impl Policy {
     /// The policy for `n_ranks` ranks that share `n_cpus` CPUs (the union of what they may use, cut by the cgroup quota).
     pub fn new(n_ranks: usize, n_cpus: usize) -> Self {
         if n_ranks <= n_cpus {
-            Self { spins: 4000, yields: 400, rings: false, sleep: Duration::from_micros(200) }
+            Self { spins: 200, yields: 2000, rings: false, sleep: Duration::from_micros(200) }
         } else {
             Self { spins: 0, yields: 300, rings: true, sleep: Duration::from_millis(20) }
         }

@@ -36,12 +36,13 @@ impl Level {
         }
     }
 
-    /// The fastest one this CPU has. Only types that are converted on the way gain from 512 bits: sums of 8-bit floats ran
-    /// 1.6 to 2.6 times as fast as with 256, binary32 no faster (Zen 4, 2026-11-30, `benches/reduce.rs`).
+    /// The fastest one this CPU has. Only 8-bit floats gain from 512 bits: their sums ran 1.6 to 2.6 times as fast as with 256,
+    /// binary32 and the halves no faster or slower (Zen 4, 2026-11-30, `benches/reduce.rs`).
     pub fn best(dtype: DataType) -> Self {
-        let converted =
-            matches!(dtype, DataType::Half | DataType::Bfloat16 | DataType::F8e4m3 | DataType::F8e5m2);
-        let widest = if converted { Self::Avx512 } else { Self::Avx2 };
+        let widest = match dtype {
+            DataType::F8e4m3 | DataType::F8e5m2 => Self::Avx512,
+            _ => Self::Avx2,
+        };
         Self::ALL
             .iter()
             .copied()
