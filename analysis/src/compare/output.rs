@@ -132,7 +132,7 @@ pub fn markdown(comparison: &Comparison) -> String {
             out.push_str(&body);
             break;
         }
-        shown = shown / 2;
+        shown /= 2;
     }
     if shown < all.len() {
         let _ = writeln!(out, "{} more bands are not shown here.", all.len() - shown);

@@ -17,11 +17,23 @@ pub struct Series {
     pub upper: Vec<(u64, f64)>,
 }
 
+/// What the horizontal axis counts.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum XAxis {
+    /// Bytes, logarithmic, powers of 2.
+    #[default]
+    Sizes,
+    /// Things in a row, from 1; the word says which.
+    Counted(String),
+}
+
 /// The chart.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LineChart {
     /// Title.
     pub title: String,
+    /// Horizontal axis.
+    pub x_axis: XAxis,
     /// Name and unit of the values.
     pub y_label: String,
     /// Curves.
@@ -41,11 +53,16 @@ struct Frame {
     right: f64,
     x: (f64, f64),
     y: (f64, f64),
+    is_counted: bool,
 }
 
 impl Frame {
-    fn x_at(&self, bytes: u64) -> f64 {
-        let part = ((bytes as f64).log2() - self.x.0) / (self.x.1 - self.x.0);
+    fn x_value(is_counted: bool, x: u64) -> f64 {
+        if is_counted { x as f64 } else { (x as f64).log2() }
+    }
+
+    fn x_at(&self, x: u64) -> f64 {
+        let part = (Self::x_value(self.is_counted, x) - self.x.0) / (self.x.1 - self.x.0);
         LEFT + part * (self.right - LEFT)
     }
 
@@ -94,10 +111,11 @@ impl LineChart {
     }
 
     fn frame(&self) -> Frame {
+        let is_counted = self.x_axis != XAxis::Sizes;
         let (mut x, mut y) = ((f64::INFINITY, f64::NEG_INFINITY), (f64::INFINITY, f64::NEG_INFINITY));
         for series in &self.series {
             for (bytes, value) in usable(&series.points).chain(usable(&series.upper)) {
-                let (size, value) = ((bytes as f64).log2(), value.log10());
+                let (size, value) = (Frame::x_value(is_counted, bytes), value.log10());
                 x = (x.0.min(size), x.1.max(size));
                 y = (y.0.min(value), y.1.max(value));
             }
@@ -111,17 +129,19 @@ impl LineChart {
         let pad = ((y.1 - y.0) * 0.06).max(0.03);
         let longest = self.series.iter().map(|series| series.name.chars().count()).max().unwrap_or(0);
         let legend = if self.series.len() > 1 { 46.0 + 7.0 * longest as f64 } else { 20.0 };
-        Frame { right: WIDTH - legend, x: (x.0 - 0.3, x.1 + 0.3), y: (y.0 - pad, y.1 + pad) }
+        Frame { right: WIDTH - legend, x: (x.0 - 0.3, x.1 + 0.3), y: (y.0 - pad, y.1 + pad), is_counted }
     }
 
     fn axes<B: DrawingBackend>(&self, canvas: &Canvas<'_, B>, frame: &Frame) -> Result<(), DrawError> {
         let bottom = HEIGHT - BOTTOM;
-        let powers = frame.x.0.ceil() as u32..=frame.x.1.floor() as u32;
-        let every = (powers.clone().count() as u32).div_ceil(11).max(1);
-        for power in powers.filter(|power| power % every == 0) {
-            let x = frame.x_at(1 << power);
+        let marks = frame.x.0.ceil() as u32..=frame.x.1.floor() as u32;
+        let every = (marks.clone().count() as u32).div_ceil(11).max(1);
+        for mark in marks.filter(|mark| mark % every == 0) {
+            let value = if frame.is_counted { u64::from(mark) } else { 1 << mark };
+            let text = if frame.is_counted { mark.to_string() } else { crate::format::size(value) };
+            let x = frame.x_at(value);
             canvas.line((x, TOP), (x, bottom), FAINT, 1.0)?;
-            canvas.text((x, bottom + 13.0), Anchor::Middle, 11.0, &crate::format::size(1 << power))?;
+            canvas.text((x, bottom + 13.0), Anchor::Middle, 11.0, &text)?;
         }
         for value in ticks(frame.y) {
             let y = frame.y_at(value);
@@ -130,7 +150,11 @@ impl LineChart {
         }
         canvas.outline((LEFT, TOP), (frame.right, bottom), INK)?;
         let middle = f64::midpoint(LEFT, frame.right);
-        canvas.text((middle, HEIGHT - 20.0), Anchor::Middle, 13.0, "message size (bytes, powers of 2)")?;
+        let name = match &self.x_axis {
+            XAxis::Sizes => "message size (bytes, powers of 2)",
+            XAxis::Counted(word) => word,
+        };
+        canvas.text((middle, HEIGHT - 20.0), Anchor::Middle, 13.0, name)?;
         canvas.text((18.0, f64::midpoint(TOP, bottom)), Anchor::Upwards, 13.0, &self.y_label)
     }
 

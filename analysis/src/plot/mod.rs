@@ -121,6 +121,7 @@ impl Chart {
 
 #[cfg(test)]
 mod tests {
+    use super::lines::XAxis;
     use super::{Cell, Chart, HeatMap, LineChart, Series, Strip, StripRow};
 
     fn charts() -> Vec<Chart> {
@@ -131,6 +132,7 @@ mod tests {
         };
         let lines = LineChart {
             title: "time".into(),
+            x_axis: XAxis::Sizes,
             y_label: "time (µs)".into(),
             series: vec![series("ring", 1.0), series("tree & <more>", 2.0)],
             band: Some((0.95, 1.05)),
@@ -192,7 +194,13 @@ mod tests {
 
     #[test]
     fn charts_without_points_are_drawn_empty() {
-        let empty = LineChart { title: "none".into(), y_label: "µs".into(), series: Vec::new(), band: None };
+        let empty = LineChart {
+            title: "none".into(),
+            x_axis: XAxis::Sizes,
+            y_label: "µs".into(),
+            series: Vec::new(),
+            band: None,
+        };
         assert!(Chart::Lines(empty).to_svg().unwrap().contains("none"));
     }
 }

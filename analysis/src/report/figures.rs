@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::crossover::verdicts;
 use crate::format::count;
 use crate::groups::{GroupStats, Scene};
+use crate::plot::lines::XAxis;
 use crate::plot::{Cell, Chart, HeatMap, LineChart, PALETTE, Series, Strip, StripRow};
 use crate::report::overview::{range_text, worlds_by_collective};
 use crate::report::{Context, Figure, Section};
@@ -101,7 +102,8 @@ fn scene_curves(scene: &Scene<'_>) -> Vec<Figure> {
             ("busbw", "bus bandwidth (GB/s)", parts.iter().map(busbw).collect()),
         ] {
             let title = format!("{}, {channels}", scene.title);
-            let chart = LineChart { title, y_label: y_label.into(), series, band: None };
+            let chart =
+                LineChart { title, x_axis: XAxis::Sizes, y_label: y_label.into(), series, band: None };
             figures.push(Figure {
                 stem: stem(kind, scene, &channels),
                 shown: false,
@@ -132,6 +134,7 @@ fn ratios(context: &Context<'_>) -> Vec<Figure> {
         for ((first, second), series) in by_pair {
             let chart = LineChart {
                 title: format!("{}: {second} over {first}", scene.title),
+                x_axis: XAxis::Sizes,
                 y_label: format!("time of {second} / time of {first}"),
                 series,
                 band: Some((1.0 / (1.0 + tie), 1.0 + tie)),

@@ -113,6 +113,9 @@ pub struct Sizes {
 pub struct GraphLog {
     /// Algorithm that is forced.
     pub algorithm: String,
+    /// Variables of this launch only.
+    #[serde(default)]
+    pub environment: BTreeMap<String, String>,
 }
 
 fn automatic() -> Vec<String> {

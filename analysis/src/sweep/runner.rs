@@ -225,6 +225,7 @@ impl Sweep {
             let mut command = self.matrix.command(&setup, &self.programs);
             command.extend(["-b", "1M", "-e", "1M", "-f", "2", "-N", "1"].map(str::to_owned));
             let mut environment = self.environment();
+            environment.extend(wanted.environment.iter().map(|(name, value)| (name.clone(), value.clone())));
             let file = folder.join("nccl.%h.%p.log").display().to_string();
             let settings = [
                 ("NCCL_DEBUG", "INFO"),

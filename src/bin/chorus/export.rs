@@ -12,7 +12,7 @@ use crate::compare::load;
 /// What reads the file.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Format {
-    /// Tuner CSV of NCCL's example plugin; this project's engine reads it too (NCCL_TUNER_CONFIG_FILE)
+    /// Tuner CSV of NCCL's example plugin; chorus why reads it too
     Nccl,
     /// The same file for RCCL's built-in tuner
     Rccl,
@@ -29,7 +29,7 @@ enum Format {
 /// Command line.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  chorus export results/sweep --format nccl > tuner.conf; NCCL_TUNER_CONFIG_FILE=tuner.conf all_reduce_perf …
+  chorus export results/sweep --format nccl > tuner.conf
   chorus export mpi-sweep --format ompi --ompi 4 > rules.txt
 
 The fewest rules that lose at most --max-penalty at every measured size; bounds lie at geometric midpoints, the first rule starts at 0 and

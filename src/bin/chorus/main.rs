@@ -7,6 +7,7 @@ mod export;
 mod gate;
 mod graph;
 mod graph_log;
+mod history;
 mod import;
 mod machine;
 mod model;
@@ -16,6 +17,7 @@ mod svg;
 mod sweep;
 mod topo;
 mod trees;
+mod verify;
 mod why;
 
 use std::io::{self, BufWriter, Write};
@@ -51,6 +53,10 @@ enum Verb {
     Trees(trees::Args),
     /// Where which algorithm wins: tables, sentences, charts and a page from recordings
     Report(report::Args),
+    /// Measures whether each rule of a tuning file is worth it
+    Verify(verify::Args),
+    /// Change points over many recordings
+    History(history::Args),
     /// Rules from a recording, as files that libraries read
     Export(export::Args),
     /// Logs and tables of other benchmarks become records
@@ -107,6 +113,8 @@ fn main() -> ExitCode {
         Verb::Retest(args) => ("retest", retest::run(args, &mut out)),
         Verb::Import(args) => ("import", import::run(args, &mut out)),
         Verb::Export(args) => ("export", export::run(args, &mut out)),
+        Verb::History(args) => ("history", history::run(args, &mut out)),
+        Verb::Verify(args) => ("verify", verify::run(args, &mut out)),
         Verb::Report(args) => ("report", report::run(args, &mut out)),
     };
     let result = result.and_then(|status| out.flush().map(|()| status).map_err(Failure::from));
