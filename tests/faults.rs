@@ -5,6 +5,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -29,13 +30,22 @@ const ENDLESS: [&str; 10] = ["-b", "4M", "-e", "4M", "-n", "1000000", "-w", "1",
 const TWO_ROWS: [&str; 12] = ["-b", "64K", "-e", "4M", "-f", "64", "-n", "5000", "-w", "1", "-c", "1"];
 const SHORT: [&str; 10] = ["-b", "64K", "-e", "64K", "-n", "5", "-w", "1", "-c", "1"];
 
+/// Jobs run one after the other: how fast survivors end is part of the tests.
+static TURN: Mutex<()> = Mutex::new(());
+
 /// The processes of one job, their output in files. None outlives it.
 struct Job {
+    _turn: MutexGuard<'static, ()>,
     folder: TempDir,
     children: Vec<Child>,
 }
 
 impl Job {
+    fn empty() -> Self {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        Self { _turn: turn, folder: tempfile::tempdir().expect("a folder"), children: Vec::new() }
+    }
+
     /// Starts one process a rank with torchrun's variables.
     fn start(n: usize, arguments: &[&str], fault: Option<&str>) -> Self {
         match fault {
@@ -49,7 +59,7 @@ impl Job {
             .and_then(|listener| listener.local_addr())
             .expect("a port")
             .port();
-        let mut job = Self { folder: tempfile::tempdir().expect("a folder"), children: Vec::new() };
+        let mut job = Self::empty();
         for rank in 0..n {
             let mut command = job.command(PROGRAM, rank);
             command
@@ -318,7 +328,7 @@ fn under_mpirun_everybody_ends_when_one_dies_and_nothing_is_left() {
         return;
     }
     for point in ["startup", "timing"] {
-        let mut job = Job { folder: tempfile::tempdir().expect("a folder"), children: Vec::new() };
+        let mut job = Job::empty();
         let token = format!("CHORUS_FAULT_TOKEN={}", job.folder.path().display());
         let (name, value) = token.split_once('=').expect("name and value");
         let mut command = job.command("timeout", 0);
