@@ -69,9 +69,14 @@ impl Format for Lines {
     }
 }
 
+#[cfg(not(target_arch = "x86_64"))]
+use halves as line;
+#[cfg(target_arch = "x86_64")]
+use whole as line;
+
 /// Lines as 16-byte accesses.
 #[cfg(target_arch = "x86_64")]
-mod line {
+mod whole {
     use std::arch::x86_64::{
         __m128i, _mm_castps_si128, _mm_castsi128_ps, _mm_cmpeq_epi32, _mm_loadl_epi64, _mm_loadu_si128,
         _mm_movemask_epi8, _mm_set1_epi32, _mm_shuffle_epi32, _mm_shuffle_ps, _mm_storel_epi64,
@@ -142,8 +147,8 @@ mod line {
 }
 
 /// Lines as two atomics each.
-#[cfg(not(target_arch = "x86_64"))]
-mod line {
+#[cfg(any(test, not(target_arch = "x86_64")))]
+mod halves {
     use crate::engine::sync::{AtomicU64, Ordering};
 
     /// # Safety
@@ -212,6 +217,24 @@ mod tests {
             assert_eq!(n, arrived);
             assert_eq!(got[..n * 8], payload[..n * 8]);
             assert!(got[n * 8..].iter().all(|&b| b == 0xee));
+        }
+    }
+
+    #[test]
+    fn lines_as_two_halves_are_the_same_lines() {
+        let payload: Vec<u8> = (0..128).map(|i| (i * 5 + 1) as u8).collect();
+        for lines in 0..=16 {
+            let (mut slot, mut other) = (Slot([0; 64]), Slot([0; 64]));
+            let mut got = [0; 128];
+            // SAFETY: at most sixteen lines of the sixteen; payload and output have 8 bytes for each.
+            let arrived = unsafe {
+                halves::pack(payload.as_ptr(), lines, slot.0.as_mut_ptr().cast(), 77);
+                line::pack(payload.as_ptr(), lines, other.0.as_mut_ptr().cast(), 77);
+                halves::unpack(other.0.as_ptr().cast(), 16, 77, got.as_mut_ptr())
+            };
+            assert_eq!(slot.0, other.0);
+            assert_eq!(arrived, lines);
+            assert_eq!(got[..8 * lines], payload[..8 * lines]);
         }
     }
 
