@@ -279,7 +279,7 @@ fn why_names_winner_margin_rules_and_crossovers() {
 }
 
 #[test]
-fn a_tuner_file_decides_in_why() {
+fn a_tuner_file_decides_in_why_and_model() {
     let (_file, path) = machine(MACHINE);
     let (_rules, rules) = machine("allreduce,0,1048576,tree,simple,2,-1,-1\n");
     let text = stdout(&["why", &path, "--collective", "all_reduce", "--bytes", "64K", "--tuner", &rules]);
@@ -287,6 +287,12 @@ fn a_tuner_file_decides_in_why() {
         text.contains("winner: Tree/Simple with 2 channels") && text.contains("set by the tuner file"),
         "{text}"
     );
+    let setting = format!("NCCL_TUNER_CONFIG_FILE={rules}");
+    let text = stdout(&["model", &path, "--nodes", "1", "--json", "--env", &setting]);
+    let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let rows = json["tuning"]["byNodes"]["1"]["choices"].as_array().expect("choices");
+    let row = rows.iter().find(|row| row[0] == "AllReduce" && row[2] == 4096).expect("a row of 4 KiB");
+    assert_eq!((row[3].as_str(), row[4].as_str(), row[5].as_u64()), (Some("Tree"), Some("Simple"), Some(2)));
 }
 
 #[test]

@@ -9,6 +9,7 @@ use chorus::engine::graph::p2p::P2pChannels;
 use chorus::engine::graph::{ModelRequest, Variant, channels, model_system};
 use chorus::engine::topo::xml::{self, Element};
 use chorus::engine::topo::{self, System, probe};
+use chorus::engine::tuning::tuner::Rules;
 use chorus::engine::tuning::{self, Facts, Model};
 
 use crate::Failure;
@@ -61,6 +62,8 @@ pub(crate) struct Machine<'a> {
     topo: topo::Params,
     channels: channels::Params,
     tuning: tuning::Params,
+    /// Rules of the tuner file that NCCL_TUNER_CONFIG_FILE names.
+    pub(crate) rules: Option<Rules>,
     single: OnceCell<Variant>,
     several: OnceCell<Variant>,
 }
@@ -123,6 +126,10 @@ impl<'a> Machine<'a> {
             topo,
             channels,
             tuning: tuning::Params::from_lookup(&lookup).map_err(wrong)?,
+            rules: options
+                .setting("NCCL_TUNER_CONFIG_FILE")
+                .map(|file| read_rules(Path::new(&file)))
+                .transpose()?,
             single: OnceCell::new(),
             several: OnceCell::new(),
         })
@@ -192,6 +199,18 @@ impl<'a> Machine<'a> {
         let model = Model::new(Facts::new(&connection, &systems), self.tuning.clone());
         Ok(Joined { connection, p2p, model })
     }
+}
+
+/// Reads a tuner file and says on stderr what is odd about it.
+pub(crate) fn read_rules(file: &Path) -> Result<Rules, Failure> {
+    let name = file.display();
+    let text = std::fs::read_to_string(file)
+        .map_err(|e| Failure::Input(format!("cannot read the tuner file {name}: {e}")))?;
+    let rules = Rules::parse(&text);
+    for warning in &rules.warnings {
+        eprintln!("chorus: {name}: {warning}");
+    }
+    Ok(rules)
 }
 
 fn read(file: &Path) -> Result<(String, Element), Failure> {

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use chorus::engine::graph::model::Variant;
+use chorus::engine::tuning::tuner::Rules;
 
 use crate::Failure;
 use crate::machine::{Joined, MAX_HOSTS, Machine, Options};
@@ -56,7 +57,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<u8, Failure> {
     for n_hosts in numbers {
         joined.push((n_hosts, machine.joined(n_hosts)?));
     }
-    let answer = Answer { variants, joined };
+    let answer = Answer { variants, joined, rules: machine.rules.as_ref() };
     serde_json::to_writer(&mut *out, &answer).map_err(std::io::Error::from)?;
     writeln!(out)?;
     Ok(0)
@@ -66,12 +67,13 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<u8, Failure> {
 struct Answer<'a> {
     variants: Vec<(&'static str, &'a Variant)>,
     joined: Vec<(usize, Joined)>,
+    rules: Option<&'a Rules>,
 }
 
 impl Serialize for Answer<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let connects = self.joined.iter().map(|(n, j)| (*n, connect_json::Connected(&j.connection, j.p2p)));
-        let tunings = self.joined.iter().map(|(n, j)| (*n, tuning_json::Tuned(&j.model)));
+        let tunings = self.joined.iter().map(|(n, j)| (*n, tuning_json::Tuned(&j.model, self.rules)));
         let mut map = serializer.serialize_map(Some(3))?;
         map.serialize_entry("graph", &Named("variants", Entries(self.variants.clone())))?;
         map.serialize_entry("connect", &Named("byNodes", Entries(connects.collect())))?;

@@ -12,7 +12,7 @@ use chorus::engine::types::{Algorithm, Collective, DataType, Protocol, RedOp};
 use chorus::units::Bytes;
 
 use crate::Failure;
-use crate::machine::{MAX_HOSTS, Machine, Options};
+use crate::machine::{MAX_HOSTS, Machine, Options, read_rules};
 
 /// Sizes searched for crossovers.
 const FROM_BYTES: u64 = 8;
@@ -94,10 +94,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<u8, Failure> {
     let machine = Machine::open(&args.file, &args.options)?;
     let joined = machine.joined(args.nodes as usize)?;
     let model = &joined.model;
-    let rules = read_rules(args)?;
-    for warning in rules.iter().flat_map(|rules| &rules.warnings) {
-        eprintln!("chorus why: tuner file: {warning}");
-    }
+    let given = args.tuner.as_deref().map(read_rules).transpose()?;
+    let rules = given.as_ref().or(machine.rules.as_ref());
     let base = Request { dtype: args.dtype, op: args.op, ..Request::plain(args.collective, args.bytes) };
     let reduces = !matches!(args.collective, Collective::AllGather | Collective::Broadcast);
     let what = if reduces { format!(" ({}, {})", args.dtype, args.op.name()) } else { String::new() };
@@ -115,17 +113,9 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<u8, Failure> {
     )?;
     write_costs(model, &base, out)?;
     write_excluded(model, &base, out)?;
-    write_winner(model, &base, rules.as_ref(), out)?;
-    write_crossovers(model, &base, rules.as_ref(), out)?;
+    write_winner(model, &base, rules, out)?;
+    write_crossovers(model, &base, rules, out)?;
     Ok(0)
-}
-
-fn read_rules(args: &Args) -> Result<Option<Rules>, Failure> {
-    let named = args.options.setting("NCCL_TUNER_CONFIG_FILE").map(PathBuf::from);
-    let Some(file) = args.tuner.clone().or(named) else { return Ok(None) };
-    let text = std::fs::read_to_string(&file)
-        .map_err(|e| Failure::Input(format!("cannot read the tuner file {}: {e}", file.display())))?;
-    Ok(Some(Rules::parse(&text)))
 }
 
 fn kernel(algorithm: Algorithm, protocol: Protocol) -> String {

@@ -4,6 +4,7 @@ use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
 use chorus::engine::tuning::constants::nccl::PerKernel;
 use chorus::engine::tuning::filter::{ALGORITHM_NAMES, COLLECTIVE_NAMES, PROTOCOL_NAMES};
+use chorus::engine::tuning::tuner::Rules;
 use chorus::engine::tuning::{Choice, Model, Request};
 use chorus::engine::types::{Collective, DataType};
 
@@ -11,7 +12,7 @@ use chorus::engine::types::{Collective, DataType};
 const SIZES: std::ops::RangeInclusive<u32> = 3..=33;
 
 /// A model in its schema.
-pub(super) struct Tuned<'a>(pub(super) &'a Model);
+pub(super) struct Tuned<'a>(pub(super) &'a Model, pub(super) Option<&'a Rules>);
 
 impl Serialize for Tuned<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -33,7 +34,7 @@ impl Serialize for Tuned<'_> {
         map.serialize_entry("threadThresholds", &model.thread_thresholds)?;
         map.serialize_entry("latencies", &ByFunction(&model.latencies))?;
         map.serialize_entry("bandwidths", &ByFunction(&model.bandwidths))?;
-        let (choices, warnings) = choices(model);
+        let (choices, warnings) = choices(model, self.1);
         map.serialize_entry("choices", &choices)?;
         if !warnings.is_empty() {
             map.serialize_entry("warnings", &warnings)?;
@@ -76,7 +77,7 @@ impl Serialize for Row {
 }
 
 /// The rows of all collectives and sizes, and a warning for each collective that nothing can run.
-fn choices(model: &Model) -> (Vec<Row>, Vec<String>) {
+fn choices(model: &Model, rules: Option<&Rules>) -> (Vec<Row>, Vec<String>) {
     let mut rows = Vec::new();
     let mut warnings = Vec::new();
     for &collective in Collective::ALL {
@@ -94,7 +95,7 @@ fn choices(model: &Model) -> (Vec<Row>, Vec<String>) {
             }
             let request = Request { dtype, ..Request::plain(collective, count * unit) };
             let table = model.cost_table(&request);
-            match model.cheapest(&request, &table) {
+            match model.choose(&request, rules) {
                 Ok(choice) => rows.push(Row { request, count, choice, table }),
                 Err(error) => {
                     warnings.push(error.to_string());
