@@ -24,8 +24,8 @@ pub mod host {
     /// µs per FIFO step of a protocol (LL, LL128, Simple): (ranks ≤ CPUs, each further rank per CPU).
     pub const FIFO_LATENCY: [(f64, f64); 3] = [(0.4, 4.0), (0.5, 4.0), (0.8, 4.0)]; // 2-core EPYC VM, 2026-11-30
     /// Bytes of a connection's buffer by protocol (LL, LL128, Simple). NCCL's 4.7 and 4 MiB for the latter two fall out of the second-level
-    /// cache: slots of 128 KiB moved 16 MiB up to twice as fast (`benches/fifo.rs`, ring of 2).
-    pub const FIFO_BUFFER_BYTES: [usize; 3] = [512 << 10, 1 << 20, 1 << 20]; // 2-core EPYC VM, 2026-11-30
+    /// cache: see the record.
+    pub const FIFO_BUFFER_BYTES: [usize; 3] = [512 << 10, 1 << 20, 1 << 20]; // 2-core EPYC VM, 2026-11-30, results/2026-11-30-zen4-2core-fifo
 
     /// GB/s through one FIFO of a protocol.
     pub const FIFO_GB_PER_S: [f64; 3] = [1.5, 3.0, 4.0]; // 2-core EPYC VM, 2026-11-30
