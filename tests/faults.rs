@@ -201,7 +201,7 @@ fn whoever_dies_wherever_the_others_end_and_name_it() {
             let name = format!("rank {victim} ");
             let operation: &[&str] = match point {
                 "join" | "mesh" | "startup" => &[&name, "start-up", " bytes"],
-                "checking" => &[&name, "all_reduce of 65536 bytes", "checking"],
+                // Where exactly a survivor is by then differs: some still time what others check.
                 _ => &[&name, "all_reduce of 65536 bytes"],
             };
             job.assert_survivors_end(victim, 3, AFTER_DEATH, operation);
