@@ -15,7 +15,6 @@ pub fn raw(name: &str) -> Option<OsString> {
 }
 
 /// Names of all variables, for warnings about misspelt ones. Values stay behind.
-#[expect(clippy::disallowed_methods, reason = "this file is the one reader")]
 pub fn names() -> Vec<String> {
     std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect()
 }

@@ -271,3 +271,19 @@ fn a_launch_completes_for_others_while_its_own_thread_does_something_else() {
     wait(&ranks);
     assert_eq!(words(&ranks[0].recv)[1000], sum(2, 1000));
 }
+
+#[test]
+fn a_tuner_rule_decides_where_it_matches_and_nowhere_else() {
+    let rules = chorus::engine::tuning::tuner::Rules::parse(
+        "allreduce,0,4096,ring,simple,1,-1,-1\nallreduce,4097,8192,tree,ll,1,-1,7\n",
+    );
+    let limit = Some(Duration::from_secs(60));
+    let settings = Settings { rules: rules.rules, ..Settings::from_env(limit).unwrap() };
+    let id = UniqueId::create(&settings.bootstrap).unwrap();
+    let comms = Communicator::init(CommInit { id, n_ranks: 2, ranks: vec![0, 1], settings, limit }).unwrap();
+    let choice = |count| comms[0].choice(chorus::Collective::AllReduce, count, SUM.0, SUM.1).unwrap();
+    assert_eq!((choice(1024).algorithm, choice(1024).protocol), (Algorithm::Ring, Protocol::Simple));
+    assert_ne!(choice(1025).algorithm, Algorithm::Tree, "the second rule is for seven ranks");
+    comms[0].force(Forced { algorithm: Some(Algorithm::OneShot), ..Forced::default() });
+    assert_eq!(choice(1024).algorithm, Algorithm::OneShot, "what the caller fixes stands above rules");
+}

@@ -26,6 +26,7 @@ use crate::engine::plan;
 use crate::engine::transport::{PeerInfo, Reach, TransportKind, allow_p2p, p2p, share_kernel, shm};
 use crate::engine::tuning::filter::Filter;
 use crate::engine::tuning::host::HostModel;
+use crate::engine::tuning::tuner::{Rule, Rules};
 use crate::engine::types::Protocol;
 use crate::env;
 
@@ -68,6 +69,8 @@ pub struct Settings {
     pub host_id: Option<String>,
     /// `-x`: CTA policy of the communicator. Every policy gives the same plans on the host, where CTAs are tasks and cost no cores.
     pub cta_policy: Option<u32>,
+    /// Lines of `NCCL_TUNER_CONFIG_FILE`.
+    pub rules: Vec<Rule>,
     /// FIFO sizes.
     pub plan: plan::Params,
 }
@@ -94,6 +97,7 @@ impl Settings {
             topology: TopologySettings::from_lookup(&text)?,
             host_id: text("NCCL_HOSTID"),
             cta_policy: None,
+            rules: tuner_rules(text("NCCL_TUNER_CONFIG_FILE"))?,
             plan,
         };
         for name in [
@@ -112,6 +116,18 @@ impl Settings {
         }
         Ok(settings)
     }
+}
+
+/// The rules of a tuner file; what is odd about it goes to the log, as in the library's plugin.
+fn tuner_rules(path: Option<String>) -> Result<Vec<Rule>> {
+    let Some(path) = path else { return Ok(Vec::new()) };
+    let text = std::fs::read_to_string(&path)
+        .map_err(|e| Error::InvalidUsage(format!("NCCL_TUNER_CONFIG_FILE {path}: {e}")))?;
+    let rules = Rules::parse(&text);
+    for warning in &rules.warnings {
+        log::warn(format_args!("NCCL_TUNER_CONFIG_FILE {path}: {warning}"));
+    }
+    Ok(rules.rules)
 }
 
 /// Sets up all ranks of this call, each in a thread of its own because they wait for each other.
@@ -169,18 +185,7 @@ fn set_up(init: &CommInit, rank: usize) -> Result<Inner> {
     let hosts = layout::hosts(&peers);
     let n_hosts = hosts.iter().max().map_or(1, |&h| h + 1);
     let arrangement = arrange(&settings.topology, &hosts, rank, MAX_CHANNELS)?;
-    let n_cpus = shared_cpus(&peers);
-    let model = HostModel {
-        n_ranks: init.n_ranks,
-        n_hosts,
-        n_cpus,
-        cache_bytes: peers.iter().map(|p| p.cache_bytes).min().unwrap_or(8 << 20),
-        shares_control: true,
-        is_peer_mapped,
-        filter: settings.filter.clone(),
-        symmetric_anyway: settings.symmetric_anyway,
-        n_channels: arrangement.n_channels.min(MAX_CHANNELS) as u32,
-    };
+    let model = HostModel { is_peer_mapped, ..host_model(settings, &peers, n_hosts, arrangement.n_channels) };
     log_graph(rank, &arrangement, &reach);
     let core = Arc::new(make_core(init, rank, &memory, &reach, &model));
     process::add(&core);
@@ -205,7 +210,8 @@ fn set_up(init: &CommInit, rank: usize) -> Result<Inner> {
             (started.elapsed() - bootstrapped).as_secs_f64()
         ),
     );
-    let planner = Planner::new(rank, model, arrangement.layout, settings.plan);
+    let mut planner = Planner::new(rank, model, arrangement.layout, settings.plan);
+    planner.rules = settings.rules.clone();
     Ok(Inner {
         rank,
         n_ranks: init.n_ranks,
@@ -218,6 +224,21 @@ fn set_up(init: &CommInit, rank: usize) -> Result<Inner> {
         bootstrap: Mutex::new(bootstrap),
         _watched: watched,
     })
+}
+
+/// What choices depend on, from what all ranks said about themselves.
+fn host_model(settings: &Settings, peers: &[PeerInfo], n_hosts: usize, n_channels: usize) -> HostModel {
+    HostModel {
+        n_ranks: peers.len(),
+        n_hosts,
+        n_cpus: shared_cpus(peers),
+        cache_bytes: peers.iter().map(|p| p.cache_bytes).min().unwrap_or(8 << 20),
+        shares_control: true,
+        is_peer_mapped: false,
+        filter: settings.filter.clone(),
+        symmetric_anyway: settings.symmetric_anyway,
+        n_channels: n_channels.min(MAX_CHANNELS) as u32,
+    }
 }
 
 /// This rank's segment and arena.

@@ -210,7 +210,7 @@ impl Communicator {
     ) -> Result<()> {
         let bytes = count * dtype.size();
         let key = Key::new(Collective::AllReduce, count, dtype, op);
-        self.call((send, bytes), (recv, bytes), key, op, stream)
+        self.call((send, bytes), (recv, bytes), (key, op), stream)
     }
 
     /// Gathers `send_count` elements of every rank's `send` into everybody's `recv`, in rank order. Queues and returns.
@@ -226,15 +226,14 @@ impl Communicator {
     ) -> Result<()> {
         let bytes = send_count * dtype.size();
         let key = Key::new(Collective::AllGather, send_count, dtype, RedOp::Sum);
-        self.call((send, bytes), (recv, bytes * self.inner.n_ranks), key, RedOp::Sum, stream)
+        self.call((send, bytes), (recv, bytes * self.inner.n_ranks), (key, RedOp::Sum), stream)
     }
 
     fn call(
         &self,
         (send, send_bytes): (Span<'_>, usize),
         (recv, recv_bytes): (Span<'_>, usize),
-        key: Key,
-        op: RedOp,
+        (key, op): (Key, RedOp),
         stream: &Stream,
     ) -> Result<()> {
         let run = || {

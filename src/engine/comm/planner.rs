@@ -10,6 +10,7 @@ use crate::engine::log::{self, Subsys};
 use crate::engine::plan::{self, Layout, Plan};
 use crate::engine::tuning::constants::host as profile;
 use crate::engine::tuning::host::{Choice, Forced, HostModel};
+use crate::engine::tuning::tuner::Rule;
 use crate::engine::types::{Algorithm, Collective, DataType, RedOp};
 
 /// What a plan depends on. `scale` holds PreMulSum's scalar as bits, so that keys can be compared.
@@ -57,6 +58,8 @@ pub(super) struct Planner {
     pub(super) model: HostModel,
     pub(super) layout: Layout,
     pub(super) params: plan::Params,
+    /// Lines of `NCCL_TUNER_CONFIG_FILE`, first match wins.
+    pub(super) rules: Vec<Rule>,
     forced: Forced,
     last: Option<(Key, Planned)>,
     known: HashMap<Key, Planned>,
@@ -64,7 +67,16 @@ pub(super) struct Planner {
 
 impl Planner {
     pub(super) fn new(rank: usize, model: HostModel, layout: Layout, params: plan::Params) -> Self {
-        Self { rank, model, layout, params, forced: Forced::default(), last: None, known: HashMap::new() }
+        Self {
+            rank,
+            model,
+            layout,
+            params,
+            rules: Vec::new(),
+            forced: Forced::default(),
+            last: None,
+            known: HashMap::new(),
+        }
     }
 
     /// Fixes a part of every later choice.
@@ -74,10 +86,35 @@ impl Planner {
         self.known.clear();
     }
 
+    /// What a tuner rule says about a call, when the caller fixes nothing and what the rule names can run here. Rules count total bytes.
+    fn ruled(&self, collective: Collective, input_bytes: u64) -> Option<Forced> {
+        if self.forced != Forced::default() {
+            return None;
+        }
+        let n_ranks = self.model.n_ranks as u64;
+        let bytes = if collective == Collective::AllGather { input_bytes * n_ranks } else { input_bytes };
+        let any_or = |field: Option<i64>, value: usize| field.is_none_or(|n| n == value as i64);
+        self.rules.iter().find_map(|rule| {
+            let applies = rule.collective == collective
+                && (rule.min_bytes..=rule.max_bytes).contains(&bytes)
+                && any_or(rule.n_hosts, self.model.n_hosts)
+                && any_or(rule.n_ranks, self.model.n_ranks)
+                && any_or(rule.n_pipe_ops, 1);
+            let forced = Forced {
+                algorithm: Some(rule.algorithm),
+                protocol: Some(rule.protocol),
+                n_channels: rule.n_channels.and_then(|n| u32::try_from(n).ok()).filter(|&n| n > 0),
+            };
+            let runs = || self.model.choose(collective, input_bytes, forced).is_ok();
+            (applies && runs()).then_some(forced)
+        })
+    }
+
     /// What a call runs.
     pub(super) fn choose(&self, key: &Key) -> Result<Choice> {
         let input_bytes = (key.count * key.dtype.size()) as u64;
-        self.model.choose(key.collective, input_bytes, self.forced).map_err(Error::NoSuchCombination)
+        let forced = self.ruled(key.collective, input_bytes).unwrap_or(self.forced);
+        self.model.choose(key.collective, input_bytes, forced).map_err(Error::NoSuchCombination)
     }
 
     /// The plan of a call, from the cache when it was planned before.
@@ -110,10 +147,10 @@ impl Planner {
         let run = match choice.algorithm {
             _ if self.model.n_ranks == 1 => Run::Local,
             Algorithm::OneShot => {
-                Run::Symmetric(self.shape(Shots::One, key.collective, dtype, count, reducer))
+                Run::Symmetric(self.shape(Shots::One, key.collective, (dtype, count), reducer))
             }
             Algorithm::TwoShot => {
-                Run::Symmetric(self.shape(Shots::Two, key.collective, dtype, count, reducer))
+                Run::Symmetric(self.shape(Shots::Two, key.collective, (dtype, count), reducer))
             }
             _ => {
                 let request = plan::Request {
@@ -139,8 +176,7 @@ impl Planner {
         &self,
         shots: Shots,
         collective: Collective,
-        dtype: DataType,
-        n_elem: usize,
+        (dtype, n_elem): (DataType, usize),
         reducer: Reducer,
     ) -> Shape {
         let elem_bytes = dtype.size();

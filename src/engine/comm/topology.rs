@@ -5,6 +5,7 @@
 //! Synthetic hosts of a machine without NICs cannot be connected by the rules; they get [`layout`]'s chains and double tree.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fs;
 
 use super::layout;
@@ -97,9 +98,8 @@ pub(super) fn arrange(
     let members = layout::members(hosts);
     let mut variants: HashMap<usize, Variant> = HashMap::new();
     for host in &members {
-        if !variants.contains_key(&host.len()) {
-            let variant = model_host(settings, host.len(), members.len() > 1, rank)?;
-            variants.insert(host.len(), variant);
+        if let Entry::Vacant(vacant) = variants.entry(host.len()) {
+            vacant.insert(model_host(settings, host.len(), members.len() > 1, rank)?);
         }
     }
     match join(settings, &members, &variants) {
