@@ -287,3 +287,32 @@ fn a_tuner_rule_decides_where_it_matches_and_nowhere_else() {
     comms[0].force(Forced { algorithm: Some(Algorithm::OneShot), ..Forced::default() });
     assert_eq!(choice(1024).algorithm, Algorithm::OneShot, "what the caller fixes stands above rules");
 }
+
+#[test]
+fn operations_that_feed_each_other_wait_for_each_other() {
+    // Each call reduces the result of the one before, so no input may be taken early; calls in between that touch other memory may.
+    let ranks = ranks(3, 4096);
+    fill(&ranks);
+    let limit = 10;
+    for rank in &ranks {
+        let (a, b) = (rank.send.span(0), rank.recv.span(0));
+        for turn in 0..limit {
+            let spans = if turn % 2 == 0 { (a, b) } else { (b, a) };
+            rank.comm.all_reduce(spans, 8, SUM, &rank.stream).unwrap();
+            let apart = (rank.send.span(1024 + 64 * turn), rank.recv.span(1024 + 64 * turn));
+            rank.comm.all_reduce(apart, 16, SUM, &rank.stream).unwrap();
+        }
+    }
+    wait(&ranks);
+    for rank in &ranks {
+        let (last, other) = (words(&rank.send), words(&rank.recv));
+        for i in 0..8 {
+            let want = (1..limit).fold(sum(3, i), |value, _| value.wrapping_mul(3));
+            assert_eq!(last[i], want, "element {i}");
+        }
+        for turn in 0..limit {
+            let at = (1024 + 64 * turn) / 4;
+            assert_eq!(other[at], sum(3, at), "turn {turn}");
+        }
+    }
+}

@@ -2,15 +2,16 @@
 //!
 //! | part | written by | read by |
 //! | --- | --- | --- |
-//! | [`PostLine`] ×2 and their payload rooms | the owner | all ranks |
+//! | [`PostLine`] ×[`DEPTH`] and their payload rooms | the owner | all ranks |
 //! | [`Claims`] (rank 0's segment only) | all ranks | all ranks |
 //! | [`Bell`] (rank 0's segment only) | all ranks | all ranks |
 //! | [`ProgressLine`] | the owner | watchers |
 //! | connection directory, tail and head lines | see `fifo` | see `fifo` |
 //!
 //! **A post** of operation `k` writes the arguments, then `seq = k` with release order; a reader that sees `seq >= k` with acquire
-//! order sees the arguments. Line and payload `k mod 2` are free again for `k + 2`, because the owner posts `k + 2` only after it
-//! completed `k + 1`, for which it had to see everybody's post of `k + 1`, and nobody posts `k + 1` before it has finished reading `k`.
+//! order sees the arguments. A rank posts at most [`RUN_AHEAD`] operations beyond the last it completed. So whoever posts `k + DEPTH` has
+//! completed `k + DEPTH - RUN_AHEAD`, hence saw everybody's post of it, hence everybody has completed `k + DEPTH - 2 RUN_AHEAD = k`:
+//! line and payload `k mod DEPTH` have no reader left.
 //!
 //! **Claims**: `next` and `done` only grow, over all operations together. Every rank derives the same number of chunks per operation,
 //! so the range of an operation is known to all; a chunk is taken with a compare-exchange that never passes the end of the range.
@@ -19,10 +20,14 @@ use crate::engine::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Bytes that travel inside the flag's own cache line.
 pub const INLINE_BYTES: usize = 56;
+/// Operations a rank may post beyond the last one it completed.
+pub const RUN_AHEAD: usize = 4;
+/// Post lines and payload rooms of a rank.
+pub const DEPTH: usize = 2 * RUN_AHEAD;
 /// Bytes of one payload room; the largest one-shot message.
 pub const ROOM_BYTES: usize = 64 << 10;
 /// Bytes reserved at the start of a segment for the control part (directory and lines of `fifo` come after it).
-pub const CONTROL_BYTES: usize = 4096 + 2 * ROOM_BYTES;
+pub const CONTROL_BYTES: usize = 4096 + DEPTH * ROOM_BYTES;
 
 /// A flag and what it announces, in one cache line.
 #[repr(C, align(64))]
@@ -146,13 +151,13 @@ pub struct ProgressLine {
 
 #[cfg(not(loom))]
 mod view {
-    use super::{Bell, CONTROL_BYTES, Claims, INLINE_BYTES, PostLine, ProgressLine, ROOM_BYTES};
+    use super::{Bell, CONTROL_BYTES, Claims, DEPTH, INLINE_BYTES, PostLine, ProgressLine, ROOM_BYTES};
     use crate::engine::device::host::region::Mapping;
     use std::sync::Arc;
 
     const POSTS: usize = 0;
     /// The lines of consecutive operations stand apart: a prefetcher that loads neighbours would share the next one too early.
-    const POST_APART: usize = 512;
+    const POST_APART: usize = 128;
     const PROGRESS: usize = 1024;
     const CLAIMS: usize = 1536;
     const BELL: usize = 2048;
@@ -178,10 +183,10 @@ mod view {
             unsafe { &*self.mapping.base().add(offset).cast::<T>() }
         }
 
-        /// The line of operations `seq`, `seq + 2`, …
+        /// The line of operations `seq`, `seq + DEPTH`, …
         #[inline]
         pub fn post(&self, seq: u64) -> &PostLine {
-            self.part(POSTS + (seq as usize % 2) * POST_APART)
+            self.part(POSTS + (seq as usize % DEPTH) * POST_APART)
         }
 
         /// Payload of operation `seq`: inside the line when it fits, else in the room.
@@ -190,11 +195,11 @@ mod view {
             if bytes <= INLINE_BYTES { self.post(seq).inline_payload() } else { self.room(seq) }
         }
 
-        /// The room for payloads of operations `seq`, `seq + 2`, … ([`ROOM_BYTES`] long).
+        /// The room for payloads of operations `seq`, `seq + DEPTH`, … ([`ROOM_BYTES`] long).
         #[inline]
         pub fn room(&self, seq: u64) -> *mut u8 {
-            // SAFETY: both rooms lie inside the control part.
-            unsafe { self.mapping.base().add(ROOMS + (seq as usize % 2) * ROOM_BYTES) }
+            // SAFETY: all rooms lie inside the control part.
+            unsafe { self.mapping.base().add(ROOMS + (seq as usize % DEPTH) * ROOM_BYTES) }
         }
 
         /// The claim counters (meaningful in rank 0's segment).

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::Progress;
 use super::classic::{Classic, ClassicRun};
 use super::collectives::{Symmetric, Team};
-use super::control::Control;
+use super::control::{Control, RUN_AHEAD};
 use super::event::Event;
 use super::process;
 use super::reduce::{Job, Reducer, Source};
@@ -85,10 +85,33 @@ impl std::fmt::Display for Label {
 #[derive(Debug)]
 pub struct Queue {
     tasks: VecDeque<Queued>,
+    /// Tasks behind the head that are posted already.
+    n_ahead: usize,
     /// The ranks of this machine.
     pub team: Team,
     /// FIFO connections and the tasks that run on them.
     pub classic: Classic,
+}
+
+impl Queue {
+    /// Posts the next one-shot operations although the head is not complete, as far as every task before them is posted and their inputs
+    /// are final. Order of posts is order of launch on every rank, so operation numbers agree.
+    #[inline]
+    fn run_ahead(&mut self) {
+        while self.n_ahead + 1 < RUN_AHEAD && self.n_ahead + 1 < self.tasks.len() {
+            let Task::Symmetric(next) = &self.tasks[self.n_ahead + 1].task else { return };
+            let mut before = self.tasks.iter().take(self.n_ahead + 1).map(|queued| match &queued.task {
+                Task::Symmetric(op) if op.is_posted() => Some(op),
+                _ => None,
+            });
+            if !before.all(|op| op.is_some_and(|op| next.can_follow(op, self.team.n_ranks()))) {
+                return;
+            }
+            let Task::Symmetric(next) = &mut self.tasks[self.n_ahead + 1].task else { return };
+            next.post(&mut self.team);
+            self.n_ahead += 1;
+        }
+    }
 }
 
 /// One rank of this process.
@@ -114,7 +137,7 @@ impl RankCore {
             policy: team.policy,
             launched: AtomicU64::new(0),
             completed: AtomicU64::new(0),
-            queue: Mutex::new(Queue { tasks: VecDeque::with_capacity(QUEUE_LEN), team, classic }),
+            queue: Mutex::new(Queue { tasks: VecDeque::with_capacity(QUEUE_LEN), n_ahead: 0, team, classic }),
         }
     }
 
@@ -167,7 +190,7 @@ impl RankCore {
 
     /// Polls the head of the queue once.
     fn advance(&self, queue: &mut Queue) -> Progress {
-        let Queue { tasks, team, classic } = queue;
+        let Queue { tasks, team, classic, .. } = queue;
         let Some(head) = tasks.front_mut() else { return Progress::Done };
         let progress = match &mut head.task {
             Task::Symmetric(op) => op.poll(team),
@@ -183,11 +206,13 @@ impl RankCore {
         };
         if progress == Progress::Done {
             tasks.pop_front();
+            queue.n_ahead = queue.n_ahead.saturating_sub(1);
             let completed = self.completed.load(Ordering::Relaxed) + 1;
             self.control.progress().completed.store(completed, Ordering::Relaxed);
             self.completed.store(completed, Ordering::Release);
             return Progress::Advanced;
         }
+        queue.run_ahead();
         progress
     }
 
@@ -241,7 +266,7 @@ impl RankCore {
                 std::thread::yield_now();
                 continue;
             };
-            let Queue { tasks, team, classic } = &mut *queue;
+            let Queue { tasks, team, classic, .. } = &mut *queue;
             let (peer, step) = match tasks.front().map(|head| &head.task) {
                 Some(Task::Symmetric(op)) => op.waits_for(team),
                 Some(Task::Classic(run)) => run.waits_for(classic),
@@ -263,7 +288,7 @@ impl RankCore {
                 self.completed.load(Ordering::Acquire) + 1
             );
         };
-        let Queue { tasks, team, classic } = &mut *queue;
+        let Queue { tasks, team, classic, .. } = &mut *queue;
         let Some(head) = tasks.front_mut() else { return format!("rank {} waits for nothing", self.rank) };
         let (peer, step) = match &mut head.task {
             Task::Symmetric(op) => match op.poll(team) {

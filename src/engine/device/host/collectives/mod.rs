@@ -118,6 +118,28 @@ impl Symmetric {
         }
     }
 
+    /// Whether this operation can be posted although `earlier` is not complete: it is one-shot, has not started, and its input is
+    /// not part of what `earlier` writes.
+    pub fn can_follow(&self, earlier: &Self, n_ranks: usize) -> bool {
+        let start = self.operands.send as usize;
+        let blocks = if earlier.shape.collective == Collective::AllGather { n_ranks } else { 1 };
+        let written = earlier.operands.recv as usize;
+        self.phase == Phase::Start
+            && self.shape.shots == Shots::One
+            && (written >= start + self.shape.input_bytes()
+                || start >= written + blocks * earlier.shape.input_bytes())
+    }
+
+    /// Whether this is a one-shot operation that is posted.
+    pub fn is_posted(&self) -> bool {
+        self.shape.shots == Shots::One && self.phase != Phase::Start
+    }
+
+    /// Posts a one-shot operation before its turn; see [`Self::can_follow`].
+    pub fn post(&mut self, team: &mut Team) {
+        self.post_ahead(team);
+    }
+
     /// Chunks of two-shot work that are known to be taken, for the watch.
     pub fn step(&self) -> u64 {
         match self.phase {

@@ -2,7 +2,8 @@
 //!
 //! Steps: 1 (post, wait for all posts, combine). Bytes a rank writes: its input once for the others and its result; bytes it reads:
 //! n inputs. Needs a payload room of one input per rank, twice (`control`), and no registered buffer, so it works over SHM alone.
-//! There is no closing barrier: a room is written again two operations later, see `control`.
+//! There is no closing barrier: a room is written again only when it has no reader left, see `control`. And because a post needs nobody,
+//! a rank posts the next few queued operations before the current one is complete: the answers of all of them are then under way at once.
 
 use super::{Phase, Symmetric, Team};
 use crate::engine::device::host::Progress;
@@ -13,24 +14,30 @@ use crate::engine::types::Collective;
 impl Symmetric {
     #[inline]
     pub(super) fn poll_one(&mut self, team: &mut Team) -> Progress {
+        let started = self.phase == Phase::Start;
         let from = match self.phase {
             Phase::Start => {
-                team.seq += 1;
-                self.seq = team.seq;
-                self.post_payload(team);
+                self.post_ahead(team);
                 0
             }
             Phase::Arrive(from) => from,
             Phase::Work | Phase::Drain => unreachable!("invariant: one-shot has no shared work"),
         };
         if let Some(peer) = team.first_missing(self.seq, from) {
-            let advanced = self.phase == Phase::Start;
             self.phase = Phase::Arrive(peer);
-            return if advanced { Progress::Advanced } else { Progress::Blocked { peer: Some(peer) } };
+            return if started { Progress::Advanced } else { Progress::Blocked { peer: Some(peer) } };
         }
         team.ring();
         self.combine(team);
         Progress::Done
+    }
+
+    /// Posts this operation's payload, before its turn when the operations before it are posted too and none of them writes its input.
+    pub(super) fn post_ahead(&mut self, team: &mut Team) {
+        team.seq += 1;
+        self.seq = team.seq;
+        self.post_payload(team);
+        self.phase = Phase::Arrive(0);
     }
 
     fn post_payload(&self, team: &Team) {
