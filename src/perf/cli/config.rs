@@ -203,7 +203,7 @@ pub struct Notices {
 /// Name and arguments of this program, and what it measures.
 #[derive(Clone, Debug)]
 pub struct Invocation {
-    /// Basename of argv[0].
+    /// Basename of `argv[0]`.
     pub program: String,
     /// All arguments, the program's path first.
     pub args: Vec<String>,
