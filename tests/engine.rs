@@ -306,9 +306,9 @@ fn operations_that_feed_each_other_wait_for_each_other() {
     wait(&ranks);
     for rank in &ranks {
         let (last, other) = (words(&rank.send), words(&rank.recv));
-        for i in 0..8 {
+        for (i, &got) in last.iter().enumerate().take(8) {
             let want = (1..limit).fold(sum(3, i), |value, _| value.wrapping_mul(3));
-            assert_eq!(last[i], want, "element {i}");
+            assert_eq!(got, want, "element {i}");
         }
         for turn in 0..limit {
             let at = (1024 + 64 * turn) / 4;
