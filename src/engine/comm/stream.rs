@@ -1,6 +1,6 @@
 //! Streams and persistent plans of one rank.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::buffer::Buffer;
@@ -21,6 +21,8 @@ pub(super) struct Shared {
     /// Ticket of the last operation launched through this stream.
     ticket: AtomicU64,
     capture: Mutex<Option<Vec<Captured>>>,
+    /// Whether `capture` is open: a call looks here before it takes the lock.
+    is_capturing: AtomicBool,
 }
 
 /// A captured operation and the buffers it keeps alive.
@@ -32,7 +34,14 @@ pub(super) enum Captured {
 
 impl Stream {
     pub(super) fn new(comm: Arc<Inner>) -> Self {
-        Self { shared: Arc::new(Shared { comm, ticket: AtomicU64::new(0), capture: Mutex::new(None) }) }
+        Self {
+            shared: Arc::new(Shared {
+                comm,
+                ticket: AtomicU64::new(0),
+                capture: Mutex::new(None),
+                is_capturing: AtomicBool::new(false),
+            }),
+        }
     }
 
     /// Waits until everything launched so far is complete on this rank.
@@ -84,6 +93,7 @@ impl Stream {
             return Err(Error::InvalidUsage("a capture is already open on this stream".into()));
         }
         *capture = Some(Vec::new());
+        self.shared.is_capturing.store(true, Ordering::Release);
         Ok(())
     }
 
@@ -100,6 +110,9 @@ impl Stream {
 
     /// Notes a call when a capture is open; whether it did.
     pub(super) fn capture_with(&self, call: impl FnOnce() -> Captured) -> bool {
+        if !self.shared.is_capturing.load(Ordering::Acquire) {
+            return false;
+        }
         let mut capture = self.shared.capture.lock().unwrap_or_else(PoisonError::into_inner);
         match capture.as_mut() {
             Some(calls) => {

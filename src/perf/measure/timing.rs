@@ -85,11 +85,11 @@ impl Bench<'_> {
         let mut sum = Duration::ZERO;
         for iteration in 0..u64::from(iterations) {
             let first = iteration * aggregated;
-            let start = Instant::now();
             self.stamp()?;
             match config.blocking {
                 Blocking::None => self.issue_together(job, first, aggregated)?,
                 Blocking::PerIteration => {
+                    let start = Instant::now();
                     self.issue_together(job, first, aggregated)?;
                     self.stamp()?;
                     self.wait()?;
