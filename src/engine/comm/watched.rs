@@ -30,6 +30,10 @@ impl ProgressProbe for Watched {
         self.controls.iter().enumerate().map(|(rank, control)| read(rank, control)).collect()
     }
 
+    fn thread_of(&self, rank: usize) -> Option<String> {
+        self.core.upgrade().filter(|core| core.rank == rank)?.launcher().map(str::to_owned)
+    }
+
     fn abort(&self, error: &Error) {
         process::abort(error.clone());
         if let Some(core) = self.core.upgrade() {

@@ -6,8 +6,8 @@
 //! held means that somebody is doing just that.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::Progress;
@@ -119,6 +119,8 @@ impl Queue {
 pub struct RankCore {
     /// Rank in the communicator.
     pub rank: usize,
+    /// The thread that launched this rank's first operation, by name and number.
+    launcher: OnceLock<String>,
     queue: Mutex<Queue>,
     launched: AtomicU64,
     completed: AtomicU64,
@@ -135,10 +137,16 @@ impl RankCore {
             control: team.peers[team.me].control.clone(),
             bell: team.peers[0].control.clone(),
             policy: team.policy,
+            launcher: OnceLock::new(),
             launched: AtomicU64::new(0),
             completed: AtomicU64::new(0),
             queue: Mutex::new(Queue { tasks: VecDeque::with_capacity(QUEUE_LEN), n_ahead: 0, team, classic }),
         }
+    }
+
+    /// The thread that launches this rank's operations, once it has launched one.
+    pub fn launcher(&self) -> Option<&str> {
+        self.launcher.get().map(String::as_str)
     }
 
     /// Whether nothing is queued or running.
@@ -174,6 +182,7 @@ impl RankCore {
             self.wait(self.completed.load(Ordering::Acquire) + 1, None)?;
             queue = self.queue.lock().expect("invariant: no panic while the queue is locked");
         }
+        self.launcher.get_or_init(this_thread);
         let task = make(&mut queue)?;
         let launched = self.launched.load(Ordering::Relaxed) + 1;
         self.launched.store(launched, Ordering::Release);
@@ -302,6 +311,12 @@ impl RankCore {
         let operation = self.completed.load(Ordering::Acquire) + 1;
         format!("rank {} waits for {whom} in {} (operation {operation}, step {step})", self.rank, head.label)
     }
+}
+
+/// The calling thread as people find it in a debugger or in `/proc`.
+fn this_thread() -> String {
+    let thread = std::thread::current();
+    format!("{} ({})", thread.name().unwrap_or("unnamed"), rustix::thread::gettid())
 }
 
 impl LocalCopy {
