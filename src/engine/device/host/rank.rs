@@ -178,8 +178,11 @@ impl RankCore {
     pub fn launch(&self, label: Label, make: impl FnOnce(&mut Queue) -> Result<Task>) -> Result<()> {
         let mut queue = self.queue.lock().expect("invariant: no panic while the queue is locked");
         while queue.tasks.len() >= QUEUE_LEN {
+            // Read under the lock: once it is open, another thread may drain the whole queue, and the operation after the last one
+            // launched is one that nobody completes.
+            let next = self.completed.load(Ordering::Acquire) + 1;
             drop(queue);
-            self.wait(self.completed.load(Ordering::Acquire) + 1, None)?;
+            self.wait(next, None)?;
             queue = self.queue.lock().expect("invariant: no panic while the queue is locked");
         }
         self.launcher.get_or_init(this_thread);
