@@ -9,11 +9,20 @@ use std::time::{Duration, Instant};
 
 /// Names the run to the benchmark, which then leaves the manifest to its launcher.
 pub const RUN_ID: &str = "CHORUS_RUN_ID";
+/// The only placements whose rows it shall record, joined by commas; unset: both.
+pub const PLACEMENTS: &str = "CHORUS_PLACEMENTS";
 /// Number of the process repeat.
 pub const REPEAT: &str = "CHORUS_REPEAT";
 
 /// Status of a benchmark that found wrong elements.
 pub const WRONG_DATA: i32 = 7;
+
+/// Status of a benchmark that lacks something here: a back end, a device.
+pub const UNAVAILABLE: i32 = 5;
+
+/// Statuses of a benchmark that Ctrl-C or SIGTERM ended.
+const INTERRUPTED: i32 = 130;
+const TERMINATED: i32 = 143;
 
 /// How long a stopped benchmark may take to end by itself: it flushes rows and closes files.
 const GRACE: Duration = Duration::from_secs(10);
@@ -57,6 +66,9 @@ pub fn run(launch: &Launch, stop: &AtomicBool) -> io::Result<Ended> {
         fs::create_dir_all(folder)?;
     }
     let log = File::create(&launch.log)?;
+    // The launch inherits the lock with its output: whoever finds the log locked knows that the launch still runs. A file system
+    // without locks tells nobody.
+    let _ = log.try_lock();
     let mut child = Command::new(program)
         .args(arguments)
         .env(RUN_ID, &launch.run_id)
@@ -76,10 +88,13 @@ fn wait(child: &mut Child, stop: &AtomicBool) -> io::Result<Ended> {
     let mut nap = Duration::from_millis(5);
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(match (asked, status.code()) {
-                (Some(_), _) => Ended::Stopped,
-                (None, Some(code)) => Ended::Status(code),
-                (None, None) => Ended::Signal,
+            // Ctrl-C reaches the benchmark too, and it may be the first to end.
+            let stopped = asked.is_some() || stop.load(Ordering::Relaxed);
+            return Ok(match (stopped, status.code()) {
+                (_, Some(0)) => Ended::Status(0),
+                (true, _) | (_, Some(INTERRUPTED | TERMINATED)) => Ended::Stopped,
+                (false, Some(code)) => Ended::Status(code),
+                (false, None) => Ended::Signal,
             });
         }
         match asked {
@@ -99,6 +114,37 @@ fn wait(child: &mut Child, stop: &AtomicBool) -> io::Result<Ended> {
     }
 }
 
+impl std::fmt::Display for Ended {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Status(code) => write!(f, "status {code}"),
+            Self::Signal => f.write_str("killed by a signal"),
+            Self::Stopped => f.write_str("stopped"),
+        }
+    }
+}
+
+/// What a well-known launcher's refusal means and what helps; the launchers say it in many lines, not always the last ones.
+const REFUSALS: [(&str, &str); 4] = [
+    (
+        "OMPI_ALLOW_RUN_AS_ROOT",
+        "Open MPI does not run as root unless OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 are set",
+    ),
+    (
+        "not enough slots available",
+        "Open MPI does not run more ranks than cores unless OMPI_MCA_rmaps_base_oversubscribe=1 is set",
+    ),
+    ("was unable to find the specified executable", "the launcher does not find the program"),
+    ("could not access\nor execute an executable", "the launcher does not find the program"),
+];
+
+/// The line that explains a failed launch: a known refusal in words, else the last line of its log.
+pub fn reason(log: &Path) -> String {
+    let text = tail(log, 40);
+    let known = REFUSALS.iter().find(|(sign, _)| text.contains(sign));
+    known.map_or_else(|| tail(log, 1), |(_, meaning)| (*meaning).to_owned())
+}
+
 /// The last lines of a log, for messages.
 pub fn tail(log: &Path, lines: usize) -> String {
     let text = fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
@@ -111,7 +157,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
     use std::time::Instant;
 
-    use super::{Ended, Launch, run, tail};
+    use super::{Ended, Launch, reason, run, tail};
 
     fn launch(dir: &std::path::Path, script: &str) -> Launch {
         Launch {
@@ -139,6 +185,24 @@ mod tests {
         let ended = run(&launch(dir.path(), "exec sleep 60"), &AtomicBool::new(true)).unwrap();
         assert_eq!(ended, Ended::Stopped);
         assert!(begun.elapsed().as_secs() < 20);
+    }
+
+    #[test]
+    fn a_benchmark_that_ctrl_c_ended_first_was_stopped_and_did_not_fail() {
+        let dir = tempfile::tempdir().unwrap();
+        let ended = run(&launch(dir.path(), "exit 130"), &AtomicBool::new(false)).unwrap();
+        assert_eq!(ended, Ended::Stopped);
+    }
+
+    #[test]
+    fn known_refusals_are_told_in_words() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        std::fs::write(&log, "There are not enough slots available in the system\n\nmore\nwords\n----\n")
+            .unwrap();
+        assert!(reason(&log).contains("OMPI_MCA_rmaps_base_oversubscribe=1"));
+        std::fs::write(&log, "a\nlast words\n").unwrap();
+        assert_eq!(reason(&log), "last words");
     }
 
     #[test]

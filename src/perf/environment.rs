@@ -1,5 +1,7 @@
 //! The environment as far as the harness uses, records or doubts it.
 
+use analysis::record::Placement;
+
 use crate::env;
 use crate::perf::cli::config::Settings;
 use crate::perf::report::csv::Identity;
@@ -76,7 +78,9 @@ pub fn recorded() -> Vec<(String, String)> {
 /// The run a sweep started this process for, if one did.
 pub fn identity() -> Identity {
     let repeat = env::integer("CHORUS_REPEAT").and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
-    Identity { given: env::text("CHORUS_RUN_ID").map(|id| (id, repeat)) }
+    let given = env::text("CHORUS_RUN_ID").map(|id| (id, repeat));
+    let wanted = env::text("CHORUS_PLACEMENTS").filter(|_| given.is_some()).unwrap_or_default();
+    Identity { given, placements: wanted.split(',').filter_map(Placement::from_name).collect() }
 }
 
 /// Whether this process is the one to tell of a bad command line: the launcher's first, or one without a launcher.

@@ -58,7 +58,7 @@ pub struct Manifest {
     /// Program and library versions by name.
     #[serde(default)]
     pub versions: BTreeMap<String, String>,
-    /// Revision the programs were built from.
+    /// Revision of the checkout that the programs lie in, `-dirty` behind it when tracked files were changed.
     #[serde(default)]
     pub git_revision: Option<String>,
     /// The machine.

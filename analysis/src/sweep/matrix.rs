@@ -16,13 +16,15 @@
 //! environment = { NCCL_HOSTID = "a" }
 //! ```
 //! `dtypes`, `operators`, `backends`, `arguments`, `programs` (folder of the programs), `interleave`, `[graph_log]` and `[[prediction]]`
-//! are optional. Both placements are always measured, as the programs do.
+//! are optional. `placements = ["out_of_place"]` keeps the rows of one placement; the programs measure both.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::format::parse_size;
+use crate::launch;
+use crate::record::Placement;
 use crate::sweep::predict::Prediction;
 
 /// The file.
@@ -53,6 +55,9 @@ pub struct Matrix {
     /// Operators.
     #[serde(default = "sum")]
     pub operators: Vec<String>,
+    /// Placements whose rows are recorded.
+    #[serde(default = "both")]
+    pub placements: Vec<Placement>,
     /// Back ends.
     #[serde(default = "engine")]
     pub backends: Vec<String>,
@@ -130,6 +135,9 @@ fn float() -> Vec<String> {
 fn sum() -> Vec<String> {
     vec!["sum".into()]
 }
+fn both() -> Vec<Placement> {
+    vec![Placement::OutOfPlace, Placement::InPlace]
+}
 fn engine() -> Vec<String> {
     vec!["engine".into()]
 }
@@ -182,13 +190,37 @@ impl Setup {
     }
 }
 
+/// Whether a variable's name speaks of something that no record should hold.
+fn looks_secret(name: &str) -> bool {
+    let words = ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "AUTH", "CREDENTIAL", "CREDENTIALS"];
+    name.split('_').any(|part| words.iter().any(|word| part.eq_ignore_ascii_case(word)))
+}
+
+impl Setup {
+    /// The setup without choices that mean nothing: an MPI library's own collectives take no algorithm of ours, and collectives that
+    /// only move data have no operator.
+    fn meaningful(mut self) -> Self {
+        if self.backend == "mpi" {
+            (self.algorithm, self.protocol, self.n_channels) = ("auto".into(), "auto".into(), 0);
+        }
+        if ["all_gather", "broadcast", "all_to_all", "gather", "scatter", "sendrecv"]
+            .contains(&&*self.collective)
+        {
+            self.operator = "sum".into();
+        }
+        self
+    }
+}
+
 impl Matrix {
     /// Reads and checks a matrix file.
     ///
     /// # Errors
     /// A sentence that names the key.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let matrix: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+        let mut matrix: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+        matrix.placements.sort_unstable();
+        matrix.placements.dedup();
         let lists = [
             ("collectives", matrix.collectives.len()),
             ("ranks", matrix.ranks.len()),
@@ -198,6 +230,7 @@ impl Matrix {
             ("dtypes", matrix.dtypes.len()),
             ("operators", matrix.operators.len()),
             ("backends", matrix.backends.len()),
+            ("placements", matrix.placements.len()),
         ];
         if let Some((name, _)) = lists.iter().find(|(_, length)| *length == 0) {
             return Err(format!("{name}: the list is empty"));
@@ -216,6 +249,13 @@ impl Matrix {
         if let Some(bad) = matrix.collectives.iter().find(|name| !word(name)) {
             return Err(format!("collectives: `{bad}` is no program's name such as all_reduce"));
         }
+        let graph = matrix.graph_log.as_ref().map(|log| &log.environment);
+        let names = matrix.environment.keys().chain(graph.into_iter().flat_map(BTreeMap::keys));
+        if let Some(secret) = names.into_iter().find(|name| looks_secret(name)) {
+            return Err(format!(
+                "environment: {secret} looks like a secret, and a record keeps its matrix; export it in the shell instead"
+            ));
+        }
         let sizes = matrix.byte_sizes()?;
         if sizes.is_empty() {
             return Err(format!("sizes: from {} is above to {}", matrix.sizes.from, matrix.sizes.to));
@@ -233,8 +273,16 @@ impl Matrix {
         Ok(std::iter::successors(Some(from), next).take_while(|bytes| *bytes <= to).collect())
     }
 
-    /// Every launch as (repeat, setup), in the order they run.
+    /// Every launch as (repeat, setup), in the order they run, each once.
     pub fn launches(&self) -> Vec<(u32, Setup)> {
+        let mut seen = BTreeSet::new();
+        let all = self.every_combination().into_iter();
+        all.map(|(repeat, setup)| (repeat, setup.meaningful()))
+            .filter(|launch| seen.insert(launch.clone()))
+            .collect()
+    }
+
+    fn every_combination(&self) -> Vec<(u32, Setup)> {
         let mut all = Vec::new();
         if self.interleave {
             for setups in self.rounds(&self.ranks) {
@@ -328,6 +376,16 @@ impl Matrix {
         words
     }
 
+    /// Variables of a launch: the matrix's, and which placements it shall record.
+    pub fn launch_environment(&self) -> Vec<(String, String)> {
+        let mut all: Vec<(String, String)> =
+            self.environment.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+        if let [only] = self.placements.as_slice() {
+            all.push((launch::PLACEMENTS.to_owned(), only.name().to_owned()));
+        }
+        all
+    }
+
     /// The arguments that choose sizes and cycles of a normal launch.
     pub fn size_arguments(&self) -> Vec<String> {
         let sizes = &self.sizes;
@@ -404,6 +462,20 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn choices_that_mean_nothing_are_no_launches_of_their_own() {
+        let lists = "backends = [\"engine\", \"mpi\"]\noperators = [\"sum\", \"max\"]\n";
+        let text = SMALL.replace("\"all_reduce\"", "\"all_reduce\", \"all_gather\"");
+        let matrix = Matrix::parse(&format!("{text}{lists}")).unwrap();
+        let launches = matrix.launches();
+        let of = |collective: &str, backend: &str| {
+            launches.iter().filter(|(_, s)| s.collective == collective && s.backend == backend).count()
+        };
+        // Two repeats, two worlds, two algorithms, two operators; fewer where those are none.
+        assert_eq!([of("all_reduce", "engine"), of("all_gather", "engine")], [16, 8]);
+        assert_eq!([of("all_reduce", "mpi"), of("all_gather", "mpi")], [8, 4]);
+    }
+
+    #[test]
     fn mistakes_are_named() {
         for (change, word) in [
             (("ranks = [2, 3]", "ranks = []"), "ranks"),
@@ -412,6 +484,9 @@ pub(crate) mod tests {
             (("to = \"64\"", "to = \"64Q\""), "64Q"),
             (("cycles = 2", "cycle = 2"), "cycle"),
             (("all_reduce", "../x"), "../x"),
+            (("cycles = 2", "placements = [\"sideways\"]"), "sideways"),
+            (("cycles = 2", "placements = []"), "placements"),
+            (("cycles = 2", "environment = { MY_TOKEN = \"x\" }"), "MY_TOKEN"),
         ] {
             let error = Matrix::parse(&SMALL.replace(change.0, change.1)).unwrap_err();
             assert!(error.contains(word), "{error}");

@@ -60,7 +60,11 @@ pub fn matrix_of(folder: &Path) -> io::Result<Matrix> {
     let text = manifest.extra.get("matrix").and_then(|value| value.as_str());
     let text =
         text.ok_or_else(|| bad("its manifest has no matrix: it was not made by chorus sweep".into()))?;
-    Matrix::parse(text).map_err(bad)
+    let mut matrix = Matrix::parse(text).map_err(bad)?;
+    if let Some(cut) = manifest.extra.get("max_size").and_then(|value| value.as_str()) {
+        cut.clone_into(&mut matrix.sizes.to);
+    }
+    Ok(matrix)
 }
 
 /// Runs the launches. `show` hears each of them.

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use analysis::dataset;
-use analysis::format::{count, micros, percent, size};
+use analysis::format::{count, micros, parse_size, percent, size};
 use analysis::groups::describe;
-use analysis::sweep::{Event, Matrix, Outcome, Sweep};
+use analysis::sweep::{Event, Matrix, Outcome, Request, Sweep};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::Failure;
@@ -15,6 +15,10 @@ use crate::gate::stop_flag;
 
 /// Status of a machine that --strict finds too noisy.
 const TOO_NOISY: u8 = 4;
+/// Status of a launch that needs what is not there.
+const UNAVAILABLE: u8 = 5;
+/// Status of wrong elements and of a launch that ran something else.
+const WRONG: u8 = 7;
 /// Status of a sweep that was stopped.
 const STOPPED: u8 = 130;
 
@@ -25,8 +29,10 @@ const STOPPED: u8 = 130;
   chorus sweep scripts/matrix/tree-study.toml --out results/study --resume
   chorus sweep scripts/matrix/tree-study.toml --dry-run
 
-Exit status: 7 wrong elements, or something else ran than was asked (rows are kept); 3 unusable matrix, folder or program; 4 too noisy
-for --strict; 130 stopped, --resume goes on; 0 complete.")]
+A launch that did not come to its end leaves its rows; they count for nothing and --resume runs it again.
+
+Exit status: 7 wrong elements, or something else ran than was asked (rows are kept); 3 unusable matrix, folder or program, or a launch
+failed; 4 too noisy for --strict; 5 a launch needs what is not there (a back end, MPI); 130 stopped, --resume goes on; 0 complete.")]
 pub(crate) struct Args {
     /// Matrix file (TOML)
     matrix: PathBuf,
@@ -50,30 +56,45 @@ pub(crate) struct Args {
 /// Runs the verb.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<u8, Failure> {
     let named = |error: &dyn std::fmt::Display| Failure::Input(format!("{}: {error}", args.matrix.display()));
-    let mut text = std::fs::read_to_string(&args.matrix).map_err(|error| named(&error))?;
-    let mut matrix = Matrix::parse(&text).map_err(|error| named(&error))?;
+    let text = std::fs::read_to_string(&args.matrix).map_err(|error| named(&error))?;
+    let mut matrix = Matrix::parse(&text).map_err(|error| named(&error.replace('\n', " ").trim_end()))?;
     if let Some(cut) = &args.max_size {
-        analysis::format::parse_size(cut).map_err(Failure::Usage)?;
-        matrix.sizes.to.clone_from(cut);
-        // The cut is part of what the folder is; a resume with another one is another sweep.
-        text.push_str(&format!("# sizes cut at {cut}\n"));
+        let limit = parse_size(cut).map_err(|error| Failure::Usage(format!("--max-size {error}")))?;
+        if limit < parse_size(&matrix.sizes.to).map_err(|error| named(&error))? {
+            matrix.sizes.to.clone_from(cut);
+        }
+        if matrix.byte_sizes().map_err(|error| named(&error))?.is_empty() {
+            return Err(Failure::Usage(format!(
+                "--max-size {cut} is below the first size, {}",
+                matrix.sizes.from
+            )));
+        }
     }
     let programs = programs(&matrix)?;
     if args.dry_run {
         return dry_run(&matrix, &programs, out);
     }
     let folder = |error: std::io::Error| Failure::Input(error.to_string());
-    let mut sweep = Sweep::open(&text, matrix, &args.out, programs, args.resume).map_err(folder)?;
+    let request = Request {
+        text: &text,
+        matrix,
+        cut: args.max_size.as_deref(),
+        folder: &args.out,
+        programs,
+        resume: args.resume,
+    };
+    let mut sweep = Sweep::open(request).map_err(folder)?;
     let notes = sweep.preflight();
     for note in &notes {
         eprintln!("preflight: {}{}", note.text, if note.is_noise { " (noise)" } else { "" });
     }
     if args.strict && notes.iter().any(|note| note.is_noise) {
-        eprintln!("chorus sweep: the machine is too noisy for --strict");
+        eprintln!("chorus sweep: the machine is too noisy for --strict; nothing was run");
         return Ok(TOO_NOISY);
     }
     let stop = stop_flag()?;
     let outcome = with_progress(&mut sweep, &stop).map_err(folder)?;
+    drop(sweep);
     match outcome {
         Outcome::Complete => {
             summary(&args.out, out)?;
@@ -84,28 +105,45 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<u8, Failure> {
             Ok(STOPPED)
         }
         Outcome::Wrong(reason) => {
-            eprintln!("chorus sweep: WRONG: {reason}; the rows are kept");
-            Ok(7)
+            eprintln!("chorus sweep: WRONG: {reason}; the rows are kept in {}", args.out.display());
+            Ok(WRONG)
         }
-        Outcome::Failed(reason) => Err(Failure::Input(reason)),
+        Outcome::Unavailable(reason) => {
+            eprintln!("chorus sweep: {reason}");
+            Ok(UNAVAILABLE)
+        }
+        Outcome::Failed(reason) => {
+            Err(Failure::Input(format!("{reason} in {}; --resume goes on", args.out.display())))
+        }
     }
 }
 
-/// Folder of the benchmark programs: the matrix's, or where this tool lies.
+/// Folder of the benchmark programs: the matrix's, or where this tool lies; relative where that leads there too.
 pub(crate) fn programs(matrix: &Matrix) -> Result<String, Failure> {
     if !matrix.programs.is_empty() {
         return Ok(matrix.programs.clone());
     }
-    let here = std::env::current_exe().map_err(|error| Failure::Internal(error.to_string()))?;
-    Ok(here.parent().map(|folder| folder.display().to_string()).unwrap_or_default())
+    let internal = |error: std::io::Error| Failure::Internal(error.to_string());
+    let tool = std::env::current_exe().map_err(internal)?;
+    let folder = tool.parent().unwrap_or(std::path::Path::new("."));
+    let here = std::env::current_dir().map_err(internal)?;
+    let shown = match folder.strip_prefix(&here) {
+        Ok(inside) if inside.as_os_str().is_empty() => std::path::Path::new("."),
+        Ok(inside) => inside,
+        Err(_) => folder,
+    };
+    Ok(shown.display().to_string())
 }
 
 fn dry_run(matrix: &Matrix, programs: &str, out: &mut dyn Write) -> Result<u8, Failure> {
     let launches = matrix.launches();
+    let environment: Vec<String> =
+        matrix.launch_environment().into_iter().map(|(name, value)| format!("{name}={value} ")).collect();
+    let environment = environment.concat();
     for (repeat, setup) in &launches {
         let mut command = matrix.command(setup, programs);
         command.extend(matrix.size_arguments());
-        writeln!(out, "repeat {repeat}: {}", command.join(" "))?;
+        writeln!(out, "repeat {repeat}: {environment}{}", command.join(" "))?;
     }
     let sizes = matrix.byte_sizes().map_err(Failure::Input)?.len();
     let cycles = launches.len() * sizes * matrix.cycles as usize;
@@ -114,7 +152,7 @@ fn dry_run(matrix: &Matrix, programs: &str, out: &mut dyn Write) -> Result<u8, F
         "{}, {}, {cycles} cycles, {} rows",
         count(launches.len(), "launch"),
         count(sizes, "size"),
-        2 * cycles
+        matrix.placements.len() * cycles
     )?;
     Ok(0)
 }
@@ -124,25 +162,41 @@ fn with_progress(sweep: &mut Sweep, stop: &std::sync::atomic::AtomicBool) -> std
     let pending = sweep.pending().len();
     let on_terminal = std::io::stderr().is_terminal();
     let bar = if on_terminal { ProgressBar::new(pending as u64) } else { ProgressBar::hidden() };
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} launches, {eta} left: {msg}");
+    let style =
+        ProgressStyle::with_template("{bar:30} {pos}/{len} launches, {elapsed} gone, {eta} left: {wide_msg}");
     bar.set_style(style.expect("invariant: the template is a constant"));
+    if on_terminal {
+        // Rare, so that drawing stays far below what a measurement could feel.
+        bar.enable_steady_tick(std::time::Duration::from_secs(1));
+    }
     let mut begun = Instant::now();
+    let mut is_open = false;
     let outcome = sweep.run(stop, |event| match event {
         Event::Started(index, of, label) => {
             begun = Instant::now();
             bar.set_message(label.to_owned());
             if !on_terminal {
                 eprint!("launch {} of {of}: {label}", index + 1);
+                is_open = true;
             }
         }
-        Event::Done(rows) => {
+        Event::Done(rows, fewer) => {
             bar.inc(1);
+            let fewer = fewer.map_or(String::new(), |n| format!(" at only {}", count(n, "size")));
             if !on_terminal {
-                eprintln!(": {rows} rows in {:.1} s", begun.elapsed().as_secs_f64());
+                eprintln!(": {rows} rows{fewer} in {:.1} s", begun.elapsed().as_secs_f64());
+                is_open = false;
+            } else if !fewer.is_empty() {
+                bar.println(format!("{}: {rows} rows{fewer}", bar.message()));
             }
         }
+        Event::Note(text) if on_terminal => bar.println(text),
+        Event::Note(text) => eprintln!("{text}"),
     });
     bar.finish_and_clear();
+    if is_open {
+        eprintln!();
+    }
     outcome
 }
 

@@ -439,6 +439,9 @@ fn backend(word: &str) -> Result<BackendKind> {
         "mpi" => {
             Err(Failure::new(Status::Unavailable, "--backend mpi: this build has no MPI (cargo feature mpi)"))
         }
+        "nccl" => {
+            Err(Failure::new(Status::Unavailable, "--backend nccl: this build drives no GPU; engine or mpi"))
+        }
         _ => Err(Failure::usage(format!("invalid value '{word}' for --backend: engine or mpi"))),
     }
 }

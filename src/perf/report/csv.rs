@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use analysis::record::{Manifest, Row as Record, RowWriter, RunStatus, manifest};
+use analysis::record::{Manifest, Placement, Row as Record, RowWriter, RunStatus, manifest};
 
 use crate::perf::report::row::Row;
 
@@ -27,6 +27,8 @@ pub struct Common {
 pub struct Identity {
     /// Run id and repeat number given by a sweep that started this process and keeps the manifest itself.
     pub given: Option<(String, u32)>,
+    /// The only placements whose rows that sweep wants; empty: all.
+    pub placements: Vec<Placement>,
 }
 
 /// A record being written.
@@ -35,6 +37,7 @@ pub struct Csv {
     writer: RowWriter,
     manifest: Option<(Manifest, PathBuf)>,
     template: Record,
+    placements: Vec<Placement>,
 }
 
 impl Csv {
@@ -43,6 +46,7 @@ impl Csv {
         let path = Path::new(path);
         let writer = RowWriter::append(path)?;
         let own = identity.given.is_none();
+        let placements = identity.placements;
         let (run_id, repeat) = identity.given.unwrap_or_else(|| (manifest::new_run_id(), 0));
         let manifest = if own {
             let beside = Manifest::path_beside(path);
@@ -75,19 +79,22 @@ impl Csv {
             root: -1,
             bytes: 0,
             count: 0,
-            placement: analysis::record::Placement::OutOfPlace,
+            placement: Placement::OutOfPlace,
             iterations: 0,
             time_us: 0.0,
             algbw: 0.0,
             busbw: 0.0,
             wrong: None,
         };
-        Ok(Self { writer, manifest, template })
+        Ok(Self { writer, manifest, template, placements })
     }
 
-    /// Both placements of a row. A placement that timed nothing is no measurement and is left out.
+    /// The wanted placements of a row. A placement that timed nothing is no measurement and is left out.
     pub fn row(&mut self, row: &Row) -> io::Result<()> {
         for (placement, cell) in row.cells() {
+            if !(self.placements.is_empty() || self.placements.contains(&placement)) {
+                continue;
+            }
             if !(cell.time_us.is_finite() && cell.time_us > 0.0) {
                 continue;
             }
