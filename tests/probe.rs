@@ -4,10 +4,11 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use chorus::engine::device::cuda::{Answers, LinkAnswer, Managed, facts};
 use chorus::engine::graph::{GraphId, ModelRequest, model_system, rules};
 use chorus::engine::topo::probe::{GpuFacts, NvLinks, Ranks, read};
 use chorus::engine::topo::xml::{Limits, read_topology};
-use chorus::engine::topo::{NodeType, Params, PathType, System};
+use chorus::engine::topo::{LinkType, NodeType, Params, PathType, System};
 
 /// Unpacks a recording: `path = content` with `|` for line ends, `path -> target`.
 fn unpack(recording: &str) -> tempfile::TempDir {
@@ -94,17 +95,13 @@ fn gpus_hang_where_their_pci_device_is() {
         bus_id: "0000:04:00.0".to_owned(),
         sm: 90,
         gdr: true,
-        nvlinks: vec![NvLinks {
-            target: "fffffff:ff:ff.0".to_owned(),
-            count: 18,
-            class: "0x068000".to_owned(),
-        }],
+        nvlinks: vec![NvLinks { target: "fffffff:ff:ff.0".to_owned(), count: 18, class: None }],
         ..GpuFacts::default()
     };
     fs::create_dir_all(root.path().join("sys/bus/pci/devices")).expect("a folder");
     let target = "../../../devices/pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:08.0/0000:04:00.0";
     symlink(target, root.path().join("sys/bus/pci/devices/0000:04:00.0")).expect("a link");
-    let element = read(root.path(), &Ranks::Gpus(vec![gpu.clone()])).expect("a machine");
+    let element = read(root.path(), &Ranks::Gpus(vec![gpu])).expect("a machine");
     let switch = &element.children[0].children[0];
     assert_eq!(switch.text("busid"), Some("0000:01:00.0"));
     assert_eq!(switch.children[0].child("gpu").and_then(|gpu| gpu.text("sm")), Some("90"));
@@ -113,9 +110,59 @@ fn gpus_hang_where_their_pci_device_is() {
         Some("0000:03:00.0"),
         "the card is beside it on the same switch"
     );
-    let lost = Ranks::Gpus(vec![GpuFacts { bus_id: "0000:99:00.0".to_owned(), ..gpu }]);
-    let message = read(root.path(), &lost).expect_err("no such device").to_string();
-    assert_eq!(message, "GPU 0 has no PCI device 0000:99:00.0");
+    let links = &switch.children[0].child("gpu").expect("a GPU").children;
+    assert_eq!(links[0].text("tclass"), Some("0x068000"), "a far end out of sight is a switch");
+}
+
+/// What both libraries answered on a machine made up for this test: GPUs 0000:04:00.0 and 0000:05:00.0, four NVLinks between them, a
+/// dead one, and one more GPU that `/sys` does not show.
+fn answers() -> Vec<Answers> {
+    let link = |remote: &str, is_up| LinkAnswer { carries_p2p: true, is_up, remote: Some(remote.to_owned()) };
+    let gpu = |ordinal, bus_id: &str, nvlinks, c2c| Answers {
+        ordinal,
+        bus_id: bus_id.to_owned(),
+        capability: (9, 0),
+        gdr: true,
+        managed: Some(Managed { index: Some(ordinal), nvlinks, c2c }),
+    };
+    let mut first = vec![link("00000000:05:00.0", true); 4];
+    first.push(link("00000000:05:00.0", false));
+    vec![
+        gpu(0, "00000000:04:00.0", first, vec![44_000; 10]),
+        gpu(1, "00000000:05:00.0", vec![link("00000000:04:00.0", true); 4], Vec::new()),
+        gpu(2, "00000000:99:00.0", Vec::new(), Vec::new()),
+    ]
+}
+
+#[test]
+fn recorded_answers_and_a_recorded_sys_become_a_machine() {
+    let root = unpack("two_sockets.txt");
+    fs::create_dir_all(root.path().join("sys/bus/pci/devices")).expect("a folder");
+    let below = "devices/pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:08.0/0000:04:00.0";
+    symlink(Path::new("../../..").join(below), root.path().join("sys/bus/pci/devices/0000:04:00.0"))
+        .expect("a link");
+    let beside = root.path().join("sys/devices/pci0000:00/0000:00:02.0/0000:05:00.0");
+    fs::create_dir_all(&beside).expect("a folder");
+    for (name, content) in [("class", "0x030200"), ("numa_node", "0"), ("max_link_speed", "8.0 GT/s PCIe")] {
+        fs::write(beside.join(name), content).expect("a file");
+    }
+    symlink(&beside, root.path().join("sys/bus/pci/devices/0000:05:00.0")).expect("a link");
+    let gpus: Vec<GpuFacts> = answers().iter().map(facts).collect();
+    let element = read(root.path(), &Ranks::Gpus(gpus)).expect("a machine");
+    let text = element.to_text();
+    for expected in [
+        r#"<nvlink target="0000:05:00.0" count="4" tclass="0x030200"/>"#,
+        r#"<c2c bw="44000" count="10"/>"#,
+        r#"<pci busid="0000:99:00.0" class="0x030200" link_speed="" link_width="0">"#,
+        r#"<gpu dev="2" sm="90" rank="2" gdr="1"/>"#,
+    ] {
+        assert!(text.contains(expected), "{expected} is not in\n{text}");
+    }
+    let system = System::from_xml(&element, &Params::default()).expect("a system");
+    assert_eq!((system.n_gpus(), system.has_nvswitch()), (3, false));
+    let linked = system.nodes(NodeType::Dev)[0].links.iter().find(|link| link.kind == LinkType::Nvl);
+    assert_eq!(linked.map(|link| link.bw), Some(4.0 * 20.6), "four links of the generation");
+    assert!(system.nodes(NodeType::Dev)[0].links.iter().any(|link| link.kind == LinkType::C2c));
 }
 
 #[test]

@@ -17,7 +17,8 @@ const ENGINE_TABLE: [(&str, &[&str]); 12] = [
     ("plan", &["topo", "graph", "tuning"]),
     // The host device interprets plan steps itself, as a kernel would; the data types of `plan` are its instruction set, and the
     // flattened trees of `graph` are part of them.
-    ("device", &["plan", "graph"]),
+    // `device::cuda` answers the probe's questions about GPUs, in the probe's plain data.
+    ("device", &["plan", "graph", "topo"]),
     ("bootstrap", &[]),
     ("transport", &["topo", "device", "bootstrap"]),
     ("proxy", &["plan", "device", "transport"]),

@@ -4,6 +4,7 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use chorus::engine::device::cuda;
 use chorus::engine::graph::connect::{Connection, Member, connect};
 use chorus::engine::graph::p2p::P2pChannels;
 use chorus::engine::graph::{ModelRequest, Variant, channels, model_system};
@@ -47,7 +48,8 @@ impl Options {
 pub(crate) struct Source {
     /// Topology file (NCCL's XML); this machine when left out
     file: Option<PathBuf>,
-    /// Ranks of the host: on this machine one for each CPU when left out, in a file all GPUs
+    /// Ranks of the host. When left out: all GPUs of a file; on this machine one for each GPU that the driver shows, or where there
+    /// is none one in host memory for each CPU. With a number they live in host memory on this machine
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=512))]
     ranks: Option<u16>,
 }
@@ -89,6 +91,7 @@ impl<'a> Machine<'a> {
 
     /// The machine a verb was asked about.
     pub(crate) fn of(source: &Source, options: &'a Options) -> Result<Self, Failure> {
+        let here = |e: topo::Error| Failure::Input(format!("this machine: {e}"));
         match (&source.file, source.ranks) {
             (Some(file), None) => Self::open(file, options),
             (Some(file), Some(n)) => {
@@ -97,10 +100,13 @@ impl<'a> Machine<'a> {
                     .map_err(|e| Failure::Usage(format!("--ranks {n} of {name}: {e}")))?;
                 Self::new(name, root, options)
             }
+            (None, None) if let Some(gpus) = cuda::gpus() => {
+                let root = probe::read(Path::new("/"), &probe::Ranks::Gpus(gpus)).map_err(here)?;
+                Self::new("this machine".to_string(), root, options)
+            }
             (None, ranks) => {
                 let n_cpus = std::thread::available_parallelism().map_or(1, usize::from);
-                let root = probe::host_xml(ranks.map_or(n_cpus, usize::from))
-                    .map_err(|e| Failure::Input(format!("this machine: {e}")))?;
+                let root = probe::host_xml(ranks.map_or(n_cpus, usize::from)).map_err(here)?;
                 let mut machine = Self::new("this machine".to_string(), root, options)?;
                 machine.topo = machine.topo.for_host_ranks();
                 Ok(machine)

@@ -21,6 +21,11 @@ use crate::engine::topo::xml::{Element, Limits};
 /// The link of a rank that lives in host memory: 24 GB/s each way, about what one processor copies.
 const HOST_RANK_LINK: (&str, u32) = ("16.0 GT/s PCIe", 16);
 
+/// PCI class of a GPU without display output.
+const GPU_CLASS: &str = "0x030200";
+/// PCI class of an NVLink switch.
+const SWITCH_CLASS: &str = "0x068000";
+
 /// What the driver says of a GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GpuFacts {
@@ -32,8 +37,19 @@ pub struct GpuFacts {
     pub sm: i32,
     /// Whether NICs may reach its memory.
     pub gdr: bool,
-    /// NVLinks by far end: its address, how many, and its PCI class.
+    /// NVLinks by far end.
     pub nvlinks: Vec<NvLinks>,
+    /// Chip-to-chip links to its CPU.
+    pub c2c: Option<C2c>,
+}
+
+/// Links between a GPU and the CPU in its package.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct C2c {
+    /// MB/s of each.
+    pub mb_per_s: i32,
+    /// How many there are.
+    pub count: usize,
 }
 
 /// NVLinks to one far end.
@@ -43,8 +59,9 @@ pub struct NvLinks {
     pub target: String,
     /// How many run there.
     pub count: usize,
-    /// PCI class of the far end, `0x068000` for a switch.
-    pub class: String,
+    /// PCI class of the far end, `0x068000` for a switch; without it other GPUs and `/sys` are looked at,
+    /// and what is not there either is a switch.
+    pub class: Option<String>,
 }
 
 /// Where each rank of this host lives.
@@ -88,9 +105,7 @@ pub fn read(root: &Path, ranks: &Ranks) -> Result<Element, Error> {
         }
         Ranks::Gpus(gpus) => {
             for (rank, gpu) in gpus.iter().enumerate() {
-                let pci = probe.pci_chain(&probe.sys.join("bus/pci/devices").join(&gpu.bus_id));
-                let missing = || Error::machine(format!("GPU {} has no PCI device {}", gpu.dev, gpu.bus_id));
-                probe.place(&mut cpus, &pci.ok_or_else(missing)?).children.push(gpu_element(rank, gpu));
+                probe.pci_of(gpu, &mut cpus).children.push(probe.gpu(rank, gpus));
             }
         }
     }
@@ -114,19 +129,6 @@ fn host_rank(rank: usize) -> Element {
         .with("link_width", width);
     pci.children.push(Element::new("gpu").with("dev", rank).with("sm", 0).with("rank", rank).with("gdr", 1));
     pci
-}
-
-fn gpu_element(rank: usize, gpu: &GpuFacts) -> Element {
-    let mut element = Element::new("gpu")
-        .with("dev", gpu.dev)
-        .with("sm", gpu.sm)
-        .with("rank", rank)
-        .with("gdr", u8::from(gpu.gdr));
-    for links in &gpu.nvlinks {
-        let link = Element::new("nvlink").with("target", &links.target).with("count", links.count);
-        element.children.push(link.with("tclass", &links.class));
-    }
-    element
 }
 
 /// A file's first line, or nothing when it cannot be read, is empty, or is longer than a topology file may hold.
@@ -253,6 +255,51 @@ impl Probe {
             .map(|folder| line(&folder.join("max_link_width")).and_then(|text| text.parse::<u32>().ok()));
         let width = widths.into_iter().flatten().filter(|&width| width < 255).min().unwrap_or(0);
         element.with("link_speed", speed).with("link_width", width)
+    }
+
+    /// The PCI element of a GPU. Containers may hide its place in `/sys`: it then hangs on the first CPU, by a link of unknown speed.
+    fn pci_of<'a>(&self, gpu: &GpuFacts, cpus: &'a mut [Element]) -> &'a mut Element {
+        match self.pci_chain(&self.device(&gpu.bus_id)) {
+            Some(chain) => {
+                let element = self.place(cpus, &chain);
+                // What the driver calls a GPU is one, also where `/sys` calls it a processing accelerator.
+                if !element.text("class").is_some_and(|class| class.starts_with("0x03")) {
+                    element.set("class", GPU_CLASS);
+                }
+                element
+            }
+            None => {
+                let pci = Element::new("pci").with("busid", &gpu.bus_id).with("class", GPU_CLASS);
+                let siblings = &mut cpus[0].children;
+                siblings.push(pci.with("link_speed", "").with("link_width", 0));
+                siblings.last_mut().expect("invariant: it was pushed")
+            }
+        }
+    }
+
+    fn device(&self, bus_id: &str) -> PathBuf {
+        self.sys.join("bus/pci/devices").join(bus_id)
+    }
+
+    fn gpu(&self, rank: usize, gpus: &[GpuFacts]) -> Element {
+        let gpu = &gpus[rank];
+        let mut element = Element::new("gpu")
+            .with("dev", gpu.dev)
+            .with("sm", gpu.sm)
+            .with("rank", rank)
+            .with("gdr", u8::from(gpu.gdr));
+        for links in &gpu.nvlinks {
+            let is_gpu = gpus.iter().any(|other| other.bus_id == links.target);
+            let known = links.class.clone().or_else(|| is_gpu.then(|| GPU_CLASS.to_owned()));
+            let seen = || line(&self.device(&links.target).join("class"));
+            let class = known.or_else(seen).unwrap_or_else(|| SWITCH_CLASS.to_owned());
+            let link = Element::new("nvlink").with("target", &links.target).with("count", links.count);
+            element.children.push(link.with("tclass", class));
+        }
+        if let Some(c2c) = gpu.c2c {
+            element.children.push(Element::new("c2c").with("bw", c2c.mb_per_s).with("count", c2c.count));
+        }
+        element
     }
 
     /// The element of a device, made with all above it where they are not there yet.
