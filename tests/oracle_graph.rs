@@ -7,8 +7,9 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
-use chorus::engine::graph::{Attempt, ModelRequest, Variant, dump, model, rules};
-use chorus::engine::topo::Params;
+use chorus::engine::graph::{Attempt, ModelRequest, Variant, dump, model, model_system, rules};
+use chorus::engine::topo::xml::{Element, Limits, read_topology};
+use chorus::engine::topo::{NodeType, Params, System, fuse, n_ranks, number_ranks, own_view};
 use flate2::read::GzDecoder;
 use serde_json::Value;
 
@@ -165,6 +166,43 @@ fn systems_and_graphs_equal_the_recorded_ones() {
             match got.get().expect("it is modelled") {
                 Ok(got) => compare_domains(&mut tally, &name, want, &as_json(got)),
                 Err(text) => tally.count("models", &name, Some(text.clone())),
+            }
+        }
+    }
+    tally.finish();
+}
+
+/// A machine as its processes see it, one rank each, laid together.
+fn fused(name: &str) -> Element {
+    let mut root = read_topology(&topology(name), Limits::TOPOLOGY).expect("a topology");
+    number_ranks(&mut root);
+    fuse((0..n_ranks(&root)).map(|rank| own_view(&root, rank))).expect("ranks")
+}
+
+#[test]
+fn views_of_single_processes_laid_together_give_the_recorded_order_and_graphs() {
+    let mut tally = Tally::default();
+    for (name, path) in recorded(&oracle().join("v2.30.7/graph")) {
+        let root = fused(&name);
+        for (variant, want) in load(&path)["variants"].as_object().expect("variants") {
+            let system = System::from_xml(&root, &Params::default()).expect("a machine");
+            let got = model_system(system, &Params::default(), request(variant)).expect("a model");
+            let wanted = want["domains"].as_array().expect("domains");
+            for (d, (want, domain)) in wanted.iter().zip(&got.domains).enumerate() {
+                let name = format!("{name}/{variant}/{d}");
+                if let Some(order) = want.get("fusedGpuOrder") {
+                    let ranks = serde_json::json!(domain.system.ranks());
+                    tally.count("fused GPU orders", &name, differ(order, &ranks, "ranks"));
+                    let ids = domain.system.nodes(NodeType::Net).iter().map(|net| format!("{:#x}", net.id));
+                    let ids = serde_json::json!(ids.collect::<Vec<_>>());
+                    tally.count("fused NIC orders", &name, differ(&want["fusedNetOrder"], &ids, "NICs"));
+                }
+                let graphs = want.get("fusedGraphs").unwrap_or(&want["graphs"]).as_array().expect("graphs");
+                let text = serde_json::to_string(&domain.graphs).expect("graphs are JSON");
+                let got: Value = serde_json::from_str(&text).expect("its text parses");
+                for (g, graph) in graphs.iter().enumerate() {
+                    tally.count("fused graphs", &name, differ(graph, &got[g], "graph"));
+                }
             }
         }
     }

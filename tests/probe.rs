@@ -6,9 +6,9 @@ use std::path::Path;
 
 use chorus::engine::device::cuda::{Answers, LinkAnswer, Managed, facts};
 use chorus::engine::graph::{GraphId, ModelRequest, model_system, rules};
-use chorus::engine::topo::probe::{GpuFacts, NvLinks, Ranks, read};
-use chorus::engine::topo::xml::{Limits, read_topology};
-use chorus::engine::topo::{LinkType, NodeType, Params, PathType, System};
+use chorus::engine::topo::probe::{self, GpuFacts, NvLinks, OwnRank, Ranks, read};
+use chorus::engine::topo::xml::{Element, Limits, read_topology};
+use chorus::engine::topo::{LinkType, NodeType, Params, PathType, System, fuse, n_ranks};
 
 /// Unpacks a recording: `path = content` with `|` for line ends, `path -> target`.
 fn unpack(recording: &str) -> tempfile::TempDir {
@@ -86,6 +86,36 @@ fn host_ranks_get_rings_and_trees_over_both_sockets() {
         }
         assert_eq!(domain.graph(GraphId::Ring).expect("a ring").channels[0].inter.is_some(), multi_host);
     }
+}
+
+/// Views of a host's processes: where each may run decides where its rank lives, and the NICs are there once.
+#[test]
+fn processes_of_one_host_describe_it_together() {
+    let root = unpack("two_sockets.txt");
+    let view = |rank, cpus: &[usize]| probe::view(root.path(), OwnRank { rank, n_ranks: 4, cpus });
+    let (first, second): (Vec<usize>, Vec<usize>) = ((0..16).collect(), (16..32).collect());
+    let both: Vec<usize> = (0..32).collect();
+    let own = view(1, &second);
+    assert_eq!(n_ranks(&own), 1);
+    assert_eq!(own.children[1].children[0].text("busid"), Some("ffff:00:01.0"), "on the second socket");
+    let fused = fuse([view(0, &second), view(1, &second), view(2, &first), view(3, &first)]).expect("views");
+    let bound: Vec<i32> =
+        System::from_xml(&fused, &Params::default().for_host_ranks()).expect("a system").ranks();
+    assert_eq!(bound, [2, 3, 0, 1], "ranks stand under the socket they are bound to");
+    let free = fuse((0..4).map(|rank| view(rank, &both))).expect("views");
+    let whole = read(root.path(), &Ranks::Host(4)).expect("a machine");
+    let graphs = |element: &Element| {
+        let params = Params::default().for_host_ranks();
+        let system = System::from_xml(element, &params).expect("a system");
+        let variant = model_system(system, &params, ModelRequest::default()).expect("a variant");
+        assert_eq!(variant.domains[0].system.n_nets(), 2, "each NIC once");
+        variant.domains[0].graphs.clone()
+    };
+    assert_eq!(
+        graphs(&free),
+        graphs(&whole),
+        "free ranks spread in blocks, as one probe for all spreads them"
+    );
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::Inner;
 use super::layout;
 use super::planner::Planner;
 use super::registry;
-use super::topology::{Arrangement, TopologySettings, arrange};
+use super::topology::{Arrangement, TopologySettings, arrange, own_text};
 use crate::engine::bootstrap::{Bootstrap, BootstrapParams, Handoff, UniqueId};
 use crate::engine::device::host::classic::Classic;
 use crate::engine::device::host::collectives::{Peer, Team};
@@ -184,7 +184,8 @@ fn set_up(init: &CommInit, rank: usize) -> Result<Inner> {
 
     let hosts = layout::hosts(&peers);
     let n_hosts = hosts.iter().max().map_or(1, |&h| h + 1);
-    let arrangement = arrange(&settings.topology, &hosts, rank, MAX_CHANNELS)?;
+    let texts = exchange_views(&mut bootstrap, settings, &hosts, &peers[rank])?;
+    let arrangement = arrange(&settings.topology, &hosts, &texts, rank, MAX_CHANNELS)?;
     let model = HostModel { is_peer_mapped, ..host_model(settings, &peers, n_hosts, arrangement.n_channels) };
     log_graph(rank, &arrangement, &reach);
     let core = Arc::new(make_core(init, rank, &memory, &reach, &model));
@@ -301,6 +302,22 @@ fn exchange_info(bootstrap: &mut Bootstrap, settings: &Settings, rank: usize) ->
             .map_err(|e| Error::Internal(format!("a peer's description is no description: {e}")))
     };
     all.iter().map(parse).collect()
+}
+
+/// What every rank sees of its host.
+fn exchange_views(
+    bootstrap: &mut Bootstrap,
+    settings: &Settings,
+    hosts: &[usize],
+    me: &PeerInfo,
+) -> Result<Vec<String>> {
+    let mine = own_text(&settings.topology, hosts, me.rank, &me.cpus)?;
+    let all = bootstrap.all_gather(mine.as_bytes())?;
+    let text = |bytes: Vec<u8>| {
+        String::from_utf8(bytes)
+            .map_err(|e| Error::Internal(format!("a peer's view of its host is no text: {e}")))
+    };
+    all.into_iter().map(text).collect()
 }
 
 /// Reaches every rank's memory by the first transport that links, or says who cannot be reached.

@@ -1,12 +1,14 @@
 //! Rings and trees of a communicator: this machine's description, or the one of `NCCL_TOPO_FILE`, through search and connection.
 //!
-//! Every rank computes the same from the same inputs: ranks that share memory share the machine, so nothing needs to be exchanged.
-//! A host's ranks are numbered as the connection wants them (host after host); results are translated back to ranks.
+//! Every rank describes what its process sees, its own place and the NICs, and tells all others ([`own_text`]). All then lay the views of
+//! each host together and compute the same from the same inputs. A file is one description already: the first rank of a host tells it
+//! whole. A host's ranks are numbered as the connection wants them (host after host); results are translated back to ranks.
 //! Synthetic hosts of a machine without NICs cannot be connected by the rules; they get [`layout`]'s chains and double tree.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fs;
+use std::path::Path;
 
 use super::layout;
 use crate::engine::error::{Error, Result};
@@ -16,8 +18,9 @@ use crate::engine::graph::model::{ModelRequest, Variant, model_system};
 use crate::engine::graph::{dump, lines};
 use crate::engine::log::{self, Subsys};
 use crate::engine::plan::{Layout, Ring, Tree};
+use crate::engine::topo::probe::{self, OwnRank};
 use crate::engine::topo::xml::{Element, Limits, read_topology};
-use crate::engine::topo::{Params, System, number_ranks, probe, select_ranks};
+use crate::engine::topo::{Params, System, fuse, n_ranks, number_ranks, select_ranks};
 
 /// Where the machine's description comes from and goes to.
 #[derive(Clone, Debug, Default)]
@@ -55,20 +58,33 @@ impl TopologySettings {
         })
     }
 
-    /// A host of `n_ranks` ranks as the rules see it.
-    fn describe(&self, n_ranks: usize) -> Result<(Element, Params)> {
+    /// What this rank tells the others of its host: its own view, or the whole file where it is the host's first rank.
+    fn own_text(&self, place: Place<'_>) -> Result<String> {
         let Some(path) = &self.file else {
-            let root = probe::host_xml(n_ranks).map_err(|e| Error::InvalidUsage(e.to_string()))?;
-            return Ok((root, self.params.clone().for_host_ranks()));
+            let own = OwnRank { rank: place.local, n_ranks: place.n_local, cpus: place.cpus };
+            return Ok(probe::view(Path::new("/"), own).to_text());
         };
         let text = read_text("NCCL_TOPO_FILE", path)?;
         let wrong =
             |e: crate::engine::topo::Error| Error::InvalidUsage(format!("NCCL_TOPO_FILE {path}: {e}"));
         let mut root = read_topology(&text, Limits::TOPOLOGY).map_err(wrong)?;
-        select_ranks(&mut root, n_ranks).map_err(wrong)?;
+        select_ranks(&mut root, place.n_local).map_err(wrong)?;
         number_ranks(&mut root);
-        Ok((root, self.params.clone()))
+        Ok(if place.local == 0 { root.to_text() } else { String::new() })
     }
+
+    fn params(&self) -> Params {
+        if self.file.is_some() { self.params.clone() } else { self.params.clone().for_host_ranks() }
+    }
+}
+
+/// A rank among those of its host.
+#[derive(Clone, Copy, Debug)]
+struct Place<'a> {
+    local: usize,
+    n_local: usize,
+    /// The processors it may use.
+    cpus: &'a [usize],
 }
 
 fn read_text(name: &str, path: &str) -> Result<String> {
@@ -88,21 +104,50 @@ pub(super) struct Arrangement {
     pub(super) slots: Vec<[Option<usize>; 3]>,
 }
 
-/// Arranges `rank` among ranks whose hosts are given, with at least `n_wanted` channels in the layout.
+/// What `rank` tells all others about its host; every rank's answer goes into [`arrange`].
+pub(super) fn own_text(
+    settings: &TopologySettings,
+    hosts: &[usize],
+    rank: usize,
+    cpus: &[usize],
+) -> Result<String> {
+    let (mut local, mut n_local) = (0, 0);
+    for (other, _) in hosts.iter().enumerate().filter(|(_, host)| **host == hosts[rank]) {
+        local += usize::from(other < rank);
+        n_local += 1;
+    }
+    settings.own_text(Place { local, n_local, cpus })
+}
+
+/// Arranges `rank` among ranks whose hosts and descriptions are given, with at least `n_wanted` channels in the layout.
 pub(super) fn arrange(
     settings: &TopologySettings,
     hosts: &[usize],
+    texts: &[String],
     rank: usize,
     n_wanted: usize,
 ) -> Result<Arrangement> {
     let members = layout::members(hosts);
-    let mut variants: HashMap<usize, Variant> = HashMap::new();
+    let mut searched: HashMap<Vec<&str>, usize> = HashMap::new();
+    let mut variants: Vec<Variant> = Vec::new();
+    let mut variant_of_host = Vec::new();
     for host in &members {
-        if let Entry::Vacant(vacant) = variants.entry(host.len()) {
-            vacant.insert(model_host(settings, host.len(), members.len() > 1, rank)?);
-        }
+        let told: Vec<&str> = host.iter().map(|&r| texts[r].as_str()).collect();
+        let at = match searched.entry(told) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(vacant) => {
+                variants.push(model_host(settings, vacant.key(), members.len() > 1)?);
+                *vacant.insert(variants.len() - 1)
+            }
+        };
+        variant_of_host.push(at);
     }
-    match join(settings, &members, &variants) {
+    let own = &members[hosts[rank]];
+    let told: Vec<&str> = own.iter().map(|&r| texts[r].as_str()).collect();
+    let local = own.iter().position(|&r| r == rank).expect("invariant: a rank is a member of its host");
+    report(settings, &host_description(&told)?, &variants[variant_of_host[hosts[rank]]], (rank, local))?;
+    let by_host: Vec<&Variant> = variant_of_host.iter().map(|&at| &variants[at]).collect();
+    match join(settings, &by_host) {
         Ok(connection) => Ok(translate(&connection, &members.concat(), rank, n_wanted)),
         Err(why) if settings.file.is_none() => {
             log::info(Subsys::INIT | Subsys::GRAPH, format_args!("hosts joined in rank order: {why}"));
@@ -112,12 +157,34 @@ pub(super) fn arrange(
     }
 }
 
-fn model_host(settings: &TopologySettings, n_ranks: usize, multi_host: bool, rank: usize) -> Result<Variant> {
-    let (root, params) = settings.describe(n_ranks)?;
+/// A host from what its ranks told, in rank order.
+fn host_description(told: &[&str]) -> Result<Element> {
+    // Machines may have more elements than a file: these texts are our own.
+    let read = |text: &&str| {
+        read_topology(text, Limits::GRAPH)
+            .map_err(|e| Error::Internal(format!("a peer's view of its host is no topology: {e}")))
+    };
+    let views: Vec<Element> = told.iter().filter(|text| !text.is_empty()).map(read).collect::<Result<_>>()?;
+    let root = fuse(views).filter(|root| n_ranks(root) == told.len());
+    root.ok_or_else(|| {
+        Error::InvalidUsage("ranks of one host disagree about NCCL_TOPO_FILE: set it for all or none".into())
+    })
+}
+
+fn model_host(settings: &TopologySettings, told: &[&str], multi_host: bool) -> Result<Variant> {
+    let params = settings.params();
     let wrong = |e: crate::engine::topo::Error| Error::InvalidUsage(e.to_string());
-    let system = System::from_xml(&root, &params).map_err(wrong)?;
-    let variant =
-        model_system(system, &params, ModelRequest { multi_host, coll_net: false }).map_err(wrong)?;
+    let system = System::from_xml(&host_description(told)?, &params).map_err(wrong)?;
+    model_system(system, &params, ModelRequest { multi_host, coll_net: false }).map_err(wrong)
+}
+
+/// Writes the dumps this rank was asked for, and the search results of its own domain to the log.
+fn report(
+    settings: &TopologySettings,
+    root: &Element,
+    variant: &Variant,
+    (rank, local): (usize, usize),
+) -> Result<()> {
     let write = |target: &Option<(String, usize)>, name: &str, text: &dyn Fn() -> String| match target {
         Some((path, by)) if *by == rank => {
             fs::write(path, text()).map_err(|e| Error::InvalidUsage(format!("{name} {path}: {e}")))
@@ -125,36 +192,27 @@ fn model_host(settings: &TopologySettings, n_ranks: usize, multi_host: bool, ran
         _ => Ok(()),
     };
     write(&settings.dump, "NCCL_TOPO_DUMP_FILE", &|| root.to_text())?;
-    if let [domain] = &variant.domains[..] {
-        write(&settings.graph_dump, "NCCL_GRAPH_DUMP_FILE", &|| {
-            dump::to_text(&domain.system, &domain.graphs)
-        })?;
-    }
+    let domain = variant.domain_of_local_rank.get(local).and_then(|&at| variant.domains.get(at));
+    let Some(domain) = domain else { return Ok(()) };
+    write(&settings.graph_dump, "NCCL_GRAPH_DUMP_FILE", &|| dump::to_text(&domain.system, &domain.graphs))?;
     if log::is_on(Subsys::GRAPH) {
-        for domain in &variant.domains {
-            for line in domain.graphs.iter().flat_map(|graph| lines::search(graph, &domain.system)) {
-                log::info(Subsys::GRAPH, format_args!("{line}"));
-            }
+        for line in domain.graphs.iter().flat_map(|graph| lines::search(graph, &domain.system)) {
+            log::info(Subsys::GRAPH, format_args!("{line}"));
         }
     }
-    Ok(variant)
+    Ok(())
 }
 
-fn join(
-    settings: &TopologySettings,
-    members: &[Vec<usize>],
-    variants: &HashMap<usize, Variant>,
-) -> std::result::Result<Connection, String> {
+fn join(settings: &TopologySettings, hosts: &[&Variant]) -> std::result::Result<Connection, String> {
     let mut parts = Vec::new();
     let mut first_rank = 0;
     let mut least_cap = i32::MAX;
-    for host in members {
-        let variant = &variants[&host.len()];
+    for variant in hosts {
         for domain in &variant.domains {
             parts.push(Member { graphs: &domain.graphs, first_rank });
             least_cap = domain.system.compute_caps().map_or(least_cap, |(min, _)| least_cap.min(min));
         }
-        first_rank += host.len();
+        first_rank += variant.n_gpus;
     }
     let facts = channels::Facts { min_compute_cap: least_cap, min_net_bw: 0.0 };
     let connection = connect(&parts, &facts, &settings.channels).map_err(|e| e.to_string())?;
@@ -210,10 +268,16 @@ fn plain(params: &channels::Params, hosts: &[usize], rank: usize, n_wanted: usiz
 mod tests {
     use super::*;
 
+    fn texts(settings: &TopologySettings, hosts: &[usize]) -> Vec<String> {
+        (0..hosts.len()).map(|rank| own_text(settings, hosts, rank, &[0]).unwrap()).collect()
+    }
+
     fn check(hosts: &[usize], n_wanted: usize) {
         let settings = TopologySettings::default();
         let n = hosts.len();
-        let all: Vec<Arrangement> = (0..n).map(|r| arrange(&settings, hosts, r, n_wanted).unwrap()).collect();
+        let told = texts(&settings, hosts);
+        let all: Vec<Arrangement> =
+            (0..n).map(|r| arrange(&settings, hosts, &told, r, n_wanted).unwrap()).collect();
         for c in 0..all[0].layout.rings.len() {
             let mut order = all[0].orders[c].clone();
             assert!(all.iter().all(|a| a.orders[c] == order), "all ranks see one ring");
@@ -247,7 +311,7 @@ mod tests {
     #[test]
     fn a_missing_file_is_named() {
         let settings = TopologySettings { file: Some("no/such.xml".into()), ..TopologySettings::default() };
-        let error = arrange(&settings, &[0, 0], 0, 1).unwrap_err().to_string();
+        let error = own_text(&settings, &[0, 0], 0, &[]).unwrap_err().to_string();
         assert!(error.contains("NCCL_TOPO_FILE no/such.xml"), "{error}");
     }
 }

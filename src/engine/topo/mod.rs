@@ -10,6 +10,7 @@
 mod build;
 mod error;
 mod flatten;
+mod fuse;
 mod json;
 mod kind;
 mod links;
@@ -24,11 +25,12 @@ mod trim;
 pub mod xml;
 
 pub use self::error::Error;
+pub use self::fuse::{fuse, own_view};
 pub use self::kind::{CpuArch, CpuVendor, LinkType, NodeType, PathType};
 pub use self::links::nvlink_bw;
 pub use self::local::min_net_bw;
 pub(crate) use self::local::{local_gpus, local_net, local_nets};
 pub use self::params::{NetDevsPolicy, Params};
-pub use self::ranks::{number_ranks, select_ranks};
+pub use self::ranks::{n_ranks, number_ranks, select_ranks};
 pub use self::reach::{GdrMode, P2p, check_gdr, check_p2p, forwarding_rank};
 pub use self::system::{Cpu, Dev, Gpu, Hop, Link, Net, Node, NodeData, NodeRef, Path, System};

@@ -16,6 +16,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::engine::topo::error::Error;
+use crate::engine::topo::fuse::own_view;
 use crate::engine::topo::xml::{Element, Limits};
 
 /// The link of a rank that lives in host memory: 24 GB/s each way, about what one processor copies.
@@ -75,6 +76,38 @@ pub enum Ranks {
     Gpus(Vec<GpuFacts>),
 }
 
+/// A rank in host memory as its own process knows it.
+#[derive(Clone, Copy, Debug)]
+pub struct OwnRank<'a> {
+    /// Its place among the host's ranks.
+    pub rank: usize,
+    /// How many ranks the host has.
+    pub n_ranks: usize,
+    /// The processors it may use.
+    pub cpus: &'a [usize],
+}
+
+/// What the process of one rank sees of the machine whose `/sys` and `/proc` lie below `root`: its own rank and all NICs. Ranks that
+/// may use processors of several NUMA domains spread over those in blocks.
+pub fn view(root: &Path, own: OwnRank<'_>) -> Element {
+    let probe = Probe::new(root);
+    let mut cpus = probe.cpus();
+    let all: Vec<usize> = (0..cpus.len()).collect();
+    let mut allowed = all.clone();
+    allowed.retain(|&at| own.cpus.iter().any(|&cpu| has_cpu(&cpus[at], cpu)));
+    let domains = if allowed.is_empty() { &all } else { &allowed };
+    let at = domains[own.rank * domains.len() / own.n_ranks.max(1)];
+    cpus[at].children.push(host_rank(own.rank));
+    own_view(&probe.finish(cpus), own.rank)
+}
+
+/// Whether a processor belongs to a NUMA domain, by the domain's mask: hexadecimal words of 32 bits, highest first.
+fn has_cpu(domain: &Element, cpu: usize) -> bool {
+    let words = domain.text("affinity").unwrap_or_default().rsplit(',');
+    let word = words.into_iter().nth(cpu / 32).and_then(|word| u32::from_str_radix(word, 16).ok());
+    word.is_some_and(|word| word >> (cpu % 32) & 1 == 1)
+}
+
 /// This machine with so many ranks in host memory.
 pub fn host_xml(n_ranks: usize) -> Result<Element, Error> {
     read(Path::new("/"), &Ranks::Host(n_ranks))
@@ -82,8 +115,7 @@ pub fn host_xml(n_ranks: usize) -> Result<Element, Error> {
 
 /// The machine whose `/sys` and `/proc` lie below `root`.
 pub fn read(root: &Path, ranks: &Ranks) -> Result<Element, Error> {
-    let probe =
-        Probe { sys: root.join("sys"), cpuinfo: text(&root.join("proc/cpuinfo")).unwrap_or_default() };
+    let probe = Probe::new(root);
     let mut cpus = probe.cpus();
     match ranks {
         Ranks::Host(n) => {
@@ -109,10 +141,7 @@ pub fn read(root: &Path, ranks: &Ranks) -> Result<Element, Error> {
             }
         }
     }
-    probe.add_nets(&mut cpus);
-    let mut system = Element::new("system").with("version", 1);
-    system.children = cpus;
-    Ok(system)
+    Ok(probe.finish(cpus))
 }
 
 fn is_numa(cpu: &Element, numa: usize) -> bool {
@@ -169,6 +198,18 @@ struct Probe {
 }
 
 impl Probe {
+    fn new(root: &Path) -> Self {
+        Self { sys: root.join("sys"), cpuinfo: text(&root.join("proc/cpuinfo")).unwrap_or_default() }
+    }
+
+    /// The machine: its NUMA domains with all that hangs there, and its NICs.
+    fn finish(&self, mut cpus: Vec<Element>) -> Element {
+        self.add_nets(&mut cpus);
+        let mut system = Element::new("system").with("version", 1);
+        system.children = cpus;
+        system
+    }
+
     /// NUMA domains with processors; one when the kernel knows none.
     fn cpus(&self) -> Vec<Element> {
         let folder = self.sys.join("devices/system/node");

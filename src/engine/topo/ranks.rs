@@ -58,6 +58,22 @@ pub fn select_ranks(root: &mut Element, n_ranks: usize) -> Result<(), Error> {
     Ok(())
 }
 
+/// Drops all GPUs but that of one rank, and what then leads nowhere.
+pub(crate) fn keep_rank(root: &mut Element, rank: usize) {
+    each_gpu(root, &mut |gpu| {
+        if gpu.integer("rank").ok().and_then(|own| usize::try_from(own).ok()) != Some(rank) {
+            gpu.attributes.retain(|(key, _)| key != "rank");
+        }
+    });
+    keep_useful(root);
+}
+
+/// How many GPUs of a description take part.
+pub fn n_ranks(root: &Element) -> usize {
+    let own = usize::from(root.name == "gpu" && root.text("rank").is_some());
+    own + root.children.iter().map(n_ranks).sum::<usize>()
+}
+
 /// Drops GPUs without a rank and what then leads nowhere; answers whether anything is left.
 fn keep_useful(element: &mut Element) -> bool {
     match element.name.as_str() {
