@@ -21,9 +21,13 @@ pub use engine::comm::group::{group_end, group_start};
 #[cfg(not(loom))]
 pub use engine::comm::stream::{Graph, Stream};
 #[cfg(not(loom))]
-pub use engine::comm::{CommInit, Communicator, MemoryUse, RegHandle, Registration, Settings, device_name};
+pub use engine::comm::{
+    CommInit, Communicator, CtaPolicy, MemoryUse, RegHandle, Registration, Settings, device_name,
+};
 #[cfg(not(loom))]
 pub use engine::device::host::event::Event;
+#[cfg(not(loom))]
+pub use engine::device::host::reduce::SliceReducer;
 pub use engine::error::{Error, Result};
 pub use engine::tuning::host::{Choice, Forced};
 pub use engine::types::{Algorithm, Collective, DataType, Protocol, RedOp};

@@ -77,6 +77,12 @@ impl Crew {
         self.turn.notify_all();
     }
 
+    /// Meetings so far.
+    #[cfg(test)]
+    pub(super) fn n_meetings(&self) -> u64 {
+        self.lock().generation
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -2,12 +2,13 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::CtaPolicy;
 use crate::Settings;
 use crate::UniqueId;
 use crate::engine::error::Error;
 use crate::engine::types::Collective;
 use crate::perf::backend::engine::Engine;
-use crate::perf::backend::{Library, Steering};
+use crate::perf::backend::{LaneWishes, Library, Steering};
 use crate::perf::cli::config::{BackendKind, Launch, Notices, SweepConfig};
 use crate::perf::cli::{self, Parsed};
 use crate::perf::crew::Crew;
@@ -83,6 +84,9 @@ fn start(config: &SweepConfig, notices: &Notices) -> i32 {
             world.abort(Status::of(&error).code());
         }
     };
+    if world.mode == LaunchMode::Mpi {
+        watch.leave_word_of_sigterm_to_the_launcher();
+    }
     let run = Run { config, world: world.clone(), report };
     let status = run.all().unwrap_or_else(|failure| watch.fail(failure.into_error()));
     drop(run);
@@ -117,7 +121,6 @@ impl Run<'_> {
         }
         let library = self.library(&job)?;
         let library = library.as_ref();
-        let config = &self.supported(library)?;
         self.connect(library, &job)?;
         let initialization = library.memory().library;
         let capped = job::cap(&self.world, config, initialization)?;
@@ -144,7 +147,9 @@ impl Run<'_> {
         match self.config.backend {
             BackendKind::Engine => {
                 let mut settings = Settings::from_env(self.config.limit)?;
-                settings.cta_policy = self.config.cta_policy.or(settings.cta_policy);
+                // As in NCCL, the environment wins over what the program asks for.
+                let asked = self.config.cta_policy.and_then(CtaPolicy::from_number);
+                settings.cta_policy = settings.cta_policy.or(asked);
                 let id = self.group_id(job, &settings)?;
                 Ok(Box::new(Engine::new(id, job.n_ranks(), settings, self.config.limit)))
             }
@@ -178,28 +183,6 @@ impl Run<'_> {
         let bytes =
             bytes.ok_or_else(|| Error::Internal("the first process of the group sent no id".into()))?;
         Ok(UniqueId::from_bytes(bytes).map_err(Error::from)?)
-    }
-
-    /// The plan without pairs of type and operator that the library does not know; none left is an error.
-    fn supported(&self, library: &dyn Library) -> Result<SweepConfig> {
-        let mut config = self.config.clone();
-        let asked = (config.dtypes.clone(), config.ops.clone());
-        config.dtypes.retain(|&d| config.ops.iter().any(|op| op.is_none_or(|op| library.reduces(d, op))));
-        let dtypes = &config.dtypes;
-        config.ops.retain(|op| dtypes.iter().all(|&d| op.is_none_or(|op| library.reduces(d, op))));
-        if config.dtypes.is_empty() || config.ops.is_empty() {
-            let names = |list: Vec<String>| list.join(", ");
-            let dtypes = names(asked.0.iter().map(ToString::to_string).collect());
-            let ops = names(asked.1.iter().flatten().map(|op| op.name().to_owned()).collect());
-            return Err(Failure::new(
-                Status::Unavailable,
-                format!(
-                    "--backend {} cannot reduce type {dtypes} with operator {ops}",
-                    config.backend.name()
-                ),
-            ));
-        }
-        Ok(config)
     }
 
     fn connect(&self, library: &dyn Library, job: &Job) -> Result<()> {
@@ -242,14 +225,16 @@ impl Run<'_> {
                 collective: self.config.collective.name().into(),
             },
         };
-        report
-            .record(path, &self.config.args, environment::identity(), details)
-            .map_err(|error| Error::system(format!("--csv {path}"), error).into())
+        report.record(path, &self.config.args, environment::identity(), details).map_err(|error| {
+            // A file of another form names itself.
+            let is_named = error.kind() == std::io::ErrorKind::InvalidData;
+            Error::system(if is_named { "--csv".into() } else { format!("--csv {path}") }, error).into()
+        })
     }
 
     /// Threads with their ranks, all running the same sweep; the first failure ends all.
     fn measure(&self, library: &dyn Library, capped: &Capped, job: &Job, tables: &[Forcing]) -> Result<()> {
-        let config = &self.supported(library)?;
+        let config = self.config;
         let crew = &Crew::new(self.world.clone(), config.n_threads);
         let bytes = buffer_bytes(capped.sizes.max, capped.span, config.unalign) as usize;
         let setting = Setting {
@@ -264,8 +249,9 @@ impl Run<'_> {
         };
         let ranks = job.ranks();
         let mut parts = ranks.chunks(config.n_devices).map(<[usize]>::to_vec).collect::<Vec<_>>();
+        let wishes = LaneWishes { register: config.register, default_stream: config.default_stream };
         let seats_of = |ranks: &[usize]| -> Result<Vec<Seat>> {
-            let lanes = library.lanes(ranks, bytes, config.register)?;
+            let lanes = library.lanes(ranks, bytes, wishes)?;
             Ok(ranks.iter().zip(lanes).map(|(&rank, lane)| Seat { rank, lane }).collect())
         };
         let mut ready: Vec<Option<Vec<Seat>>> = parts.iter().map(|_| None).collect();
@@ -313,6 +299,7 @@ impl Run<'_> {
             }
             status = match report.fast_enough() {
                 _ if report.failed_checks() > 0 => Status::WrongData,
+                _ if report.is_incomplete() => Status::Internal,
                 Some(false) if !report.pipe_closed() => Status::TooSlow,
                 _ => Status::Success,
             };

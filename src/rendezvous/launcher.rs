@@ -76,7 +76,12 @@ pub(super) fn detect(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Option<A
         reader.launcher(Kind::Torch, "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")?,
         reader.launcher(Kind::Slurm, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE")?,
     ];
-    let Some(mut announced) = found.into_iter().flatten().next() else { return Ok(None) };
+    let Some(mut announced) = found.into_iter().flatten().next() else {
+        reader.rank_beside("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK")?;
+        reader.rank_beside("PMI_SIZE", "PMI_RANK")?;
+        reader.rank_beside("WORLD_SIZE", "RANK")?;
+        return Ok(None);
+    };
     announced.address = (lookup)("MASTER_ADDR").filter(|text| !text.is_empty());
     announced.port = reader.number("MASTER_PORT", 1, 65535)?.map(|port| port as u16);
     if announced.address.is_none() && matches!(announced.kind, Kind::Slurm | Kind::Pmix) {
@@ -128,6 +133,22 @@ impl Reader<'_> {
             .collect();
         Ok(Some(Announced { kind, process, n_processes, n_local_processes, address: None, port: None, job }))
     }
+
+    /// A number of processes without a rank, from a launcher that sets both: N processes would each run a job of their own.
+    /// (Slurm gives batch scripts sizes without ranks, and a rank without a size is somebody else's variable.)
+    fn rank_beside(&self, size: &str, rank: &str) -> Result<(), BadVariable> {
+        match (self.lookup)(size).and_then(|text| text.trim().parse::<usize>().ok()) {
+            Some(n) if n > 1 && (self.lookup)(rank).is_none() => Err(BadVariable {
+                name: size.into(),
+                value: n.to_string(),
+                expected: format!(
+                    "{rank} beside it: {n} processes are announced, and not which of them this is; start the program with \
+                     the launcher, or unset {size}"
+                ),
+            }),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Variables that have one value in all processes of a job and another one in the next job.
@@ -177,6 +198,24 @@ mod tests {
             Ok(None),
             "a batch script, not srun"
         );
+    }
+
+    #[test]
+    fn a_number_of_processes_without_a_rank_is_no_world_of_one() {
+        for (size, rank) in [
+            ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+            ("PMI_SIZE", "PMI_RANK"),
+            ("WORLD_SIZE", "RANK"),
+        ] {
+            let error = found(&[(size, "4")]).expect_err("four processes").to_string();
+            assert!(error.starts_with(&format!("{size}=4: expected {rank} beside it")), "{error}");
+            assert_eq!(found(&[(size, "1")]), Ok(None));
+            assert_eq!(found(&[(size, "")]), Ok(None));
+            assert_eq!(found(&[(size, "large")]), Ok(None), "somebody else's variable");
+        }
+        let under_mpirun =
+            [("WORLD_SIZE", "4"), ("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "2")];
+        assert_eq!(found(&under_mpirun).expect("valid").expect("a launcher").n_processes, 2);
     }
 
     #[test]

@@ -65,8 +65,7 @@ pub(crate) fn run_with(program: &str, args: &[&str], variables: &[(&str, &str)])
 
 /// Runs a program under mpirun, or says why not.
 pub(crate) fn mpirun(n: usize, program: &str, args: &[&str], variables: &[(&str, &str)]) -> Option<Outcome> {
-    if !cfg!(feature = "mpi") || !has_mpirun() {
-        eprintln!("skipped: no mpirun, or built without MPI");
+    if !has_launcher() {
         return None;
     }
     let mut command = clean("timeout");
@@ -77,6 +76,15 @@ pub(crate) fn mpirun(n: usize, program: &str, args: &[&str], variables: &[(&str,
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     command.arg(program).args(args);
     Some(finish(&mut command))
+}
+
+/// Whether jobs can be started under mpirun; says so when not.
+pub(crate) fn has_launcher() -> bool {
+    let has = cfg!(feature = "mpi") && has_mpirun();
+    if !has {
+        eprintln!("skipped: no mpirun, or built without MPI");
+    }
+    has
 }
 
 fn has_mpirun() -> bool {

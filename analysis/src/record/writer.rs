@@ -33,8 +33,10 @@ impl RowWriter {
         } else {
             file.seek(SeekFrom::Start(0))?;
             let mut first = Vec::new();
-            (&mut file).take(header.len() as u64 + 1).read_to_end(&mut first)?;
-            if first != format!("{header}\n").as_bytes() {
+            (&mut file).take(header.len() as u64 + 2).read_to_end(&mut first)?;
+            // Spreadsheets end lines with CR LF; readers take both.
+            let after = first.strip_prefix(header.as_bytes());
+            if !after.is_some_and(|rest| rest.starts_with(b"\n") || rest == b"\r\n") {
                 let text = format!("{}: not a record: its first line should be `{header}`", path.display());
                 return Err(io::Error::new(io::ErrorKind::InvalidData, text));
             }
@@ -190,6 +192,19 @@ mod tests {
             assert_eq!(rows, [sample("a", 12.5), sample("c", 3.0)], "cut at {cut}");
             assert_eq!(problems.len(), 1, "cut at {cut}");
         }
+    }
+
+    #[test]
+    fn a_record_that_went_through_a_spreadsheet_is_continued() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("raw.csv");
+        RowWriter::append(&path).unwrap().write(&sample("a", 12.5)).unwrap();
+        let text = fs::read_to_string(&path).unwrap().replace('\n', "\r\n");
+        fs::write(&path, text).unwrap();
+        RowWriter::append(&path).unwrap().write(&sample("b", 3.0)).unwrap();
+        let (rows, problems) = read(&path);
+        assert_eq!(rows, [sample("a", 12.5), sample("b", 3.0)]);
+        assert!(problems.is_empty());
     }
 
     #[test]

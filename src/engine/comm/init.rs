@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::Inner;
+use super::cta_policy::CtaPolicy;
 use super::layout;
 use super::planner::Planner;
 use super::registry;
@@ -67,8 +68,8 @@ pub struct Settings {
     pub topology: TopologySettings,
     /// `NCCL_HOSTID`.
     pub host_id: Option<String>,
-    /// `-x`: CTA policy of the communicator. Every policy gives the same plans on the host, where CTAs are tasks and cost no cores.
-    pub cta_policy: Option<u32>,
+    /// `NCCL_CTA_POLICY`, or what the caller asks for where that is unset.
+    pub cta_policy: Option<CtaPolicy>,
     /// Lines of `NCCL_TUNER_CONFIG_FILE`.
     pub rules: Vec<Rule>,
     /// FIFO sizes.
@@ -96,7 +97,7 @@ impl Settings {
             shm_disable: flag("NCCL_SHM_DISABLE"),
             topology: TopologySettings::from_lookup(&text)?,
             host_id: text("NCCL_HOSTID"),
-            cta_policy: None,
+            cta_policy: text("NCCL_CTA_POLICY").map(|text| CtaPolicy::parse(&text)).transpose()?,
             rules: tuner_rules(text("NCCL_TUNER_CONFIG_FILE"))?,
             plan,
         };
@@ -107,6 +108,7 @@ impl Settings {
             "NCCL_MAX_NCHANNELS",
             "NCCL_P2P_DISABLE",
             "NCCL_HOSTID",
+            "NCCL_CTA_POLICY",
             "NCCL_TOPO_FILE",
             "NCCL_GRAPH_FILE",
         ] {
@@ -213,6 +215,7 @@ fn set_up(init: &CommInit, rank: usize) -> Result<Inner> {
     );
     let mut planner = Planner::new(rank, model, arrangement.layout, settings.plan);
     planner.rules = settings.rules.clone();
+    planner.policy = settings.cta_policy.unwrap_or_default();
     Ok(Inner {
         rank,
         n_ranks: init.n_ranks,

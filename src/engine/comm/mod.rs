@@ -1,6 +1,7 @@
 //! A communicator: one rank's view of all ranks, and the calls on it. [`init`] reads as the list of set-up phases.
 
 pub mod buffer;
+mod cta_policy;
 pub mod group;
 mod init;
 mod layout;
@@ -30,6 +31,7 @@ use crate::engine::tuning::host::{Choice, Forced};
 use crate::engine::types::{Collective, DataType, RedOp};
 use crate::engine::watch::Attachment;
 
+pub use self::cta_policy::CtaPolicy;
 pub use self::init::{CommInit, Settings};
 
 /// One rank of a communicator. Cloning gives another handle.
@@ -92,6 +94,8 @@ pub(crate) struct Request {
     send_offset: usize,
     recv_offset: usize,
     bytes: u64,
+    /// What the log calls the stream.
+    stream: usize,
 }
 
 // SAFETY: the pointers lead into arenas that outlive every queued call; who runs the call does not matter.
@@ -163,9 +167,13 @@ impl Communicator {
             }
         }
         let (base, len) = (buffer.base(), buffer.len());
+        let what = match kind {
+            Registration::Local => "register comm",
+            Registration::Window => "register window comm",
+        };
         log::info(
             Subsys::REG,
-            format_args!("register comm {:p} buffer {base:p} size {len}", Arc::as_ptr(&self.inner)),
+            format_args!("{what} {:p} buffer {base:p} size {len}", Arc::as_ptr(&self.inner)),
         );
         Ok(RegHandle { _buffer: buffer.clone(), kind })
     }
@@ -173,6 +181,11 @@ impl Communicator {
     /// A stream of this rank.
     pub fn stream(&self) -> Stream {
         Stream::new(self.inner.clone())
+    }
+
+    /// The default stream of this rank: waiting for it waits for what was launched through any stream.
+    pub fn default_stream(&self) -> Stream {
+        Stream::default_of(self.inner.clone())
     }
 
     /// Fixes a part of every later choice (`--algo --proto --channels`). Same call on all ranks, with nothing in flight.
@@ -250,6 +263,7 @@ impl Communicator {
                 send_offset: send.arena_offset(),
                 recv_offset: recv.arena_offset(),
                 bytes: send_bytes.max(recv_bytes) as u64,
+                stream: stream.id(),
             };
             // A captured call runs when its plan is launched, also when a group is open around the capture.
             if stream.capture_with(|| Captured::Call {
@@ -330,7 +344,7 @@ impl Inner {
         log::info(
             Subsys::COLL,
             format_args!(
-                "{name}: opCount {:x} sendbuff {:p} recvbuff {:p} count {} datatype {} op {} root 0 comm {:p} [nranks={}] stream {:p}",
+                "{name}: opCount {:x} sendbuff {:p} recvbuff {:p} count {} datatype {} op {} root 0 comm {:p} [nranks={}] stream {}",
                 self.core.launched(),
                 request.send,
                 request.recv,
@@ -339,7 +353,7 @@ impl Inner {
                 request.op.code(),
                 self,
                 self.n_ranks,
-                Arc::as_ptr(&self.core)
+                stream::name(request.stream)
             ),
         );
     }

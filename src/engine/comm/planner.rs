@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::cta_policy::CtaPolicy;
 use crate::engine::device::host::collectives::{Shape, Shots};
 use crate::engine::device::host::reduce::Reducer;
 use crate::engine::error::{Error, Result};
@@ -60,6 +61,8 @@ pub(super) struct Planner {
     pub(super) params: plan::Params,
     /// Lines of `NCCL_TUNER_CONFIG_FILE`, first match wins.
     pub(super) rules: Vec<Rule>,
+    /// `-x`.
+    pub(super) policy: CtaPolicy,
     forced: Forced,
     last: Option<(Key, Planned)>,
     known: HashMap<Key, Planned>,
@@ -73,6 +76,7 @@ impl Planner {
             layout,
             params,
             rules: Vec::new(),
+            policy: CtaPolicy::Default,
             forced: Forced::default(),
             last: None,
             known: HashMap::new(),
@@ -113,7 +117,9 @@ impl Planner {
     /// What a call runs.
     pub(super) fn choose(&self, key: &Key) -> Result<Choice> {
         let input_bytes = (key.count * key.dtype.size()) as u64;
-        let forced = self.ruled(key.collective, input_bytes).unwrap_or(self.forced);
+        let forced = self
+            .ruled(key.collective, input_bytes)
+            .unwrap_or_else(|| self.policy.narrow(&self.model, key.collective, input_bytes, self.forced));
         self.model.choose(key.collective, input_bytes, forced).map_err(Error::NoSuchCombination)
     }
 

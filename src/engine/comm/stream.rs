@@ -20,6 +20,8 @@ pub(super) struct Shared {
     pub(super) comm: Arc<Inner>,
     /// Ticket of the last operation launched through this stream.
     ticket: AtomicU64,
+    /// Whether this is the default stream, which waits for all others.
+    is_default: bool,
     capture: Mutex<Option<Vec<Captured>>>,
     /// Whether `capture` is open: a call looks here before it takes the lock.
     is_capturing: AtomicBool,
@@ -34,9 +36,18 @@ pub(super) enum Captured {
 
 impl Stream {
     pub(super) fn new(comm: Arc<Inner>) -> Self {
+        Self::of(comm, false)
+    }
+
+    pub(super) fn default_of(comm: Arc<Inner>) -> Self {
+        Self::of(comm, true)
+    }
+
+    fn of(comm: Arc<Inner>, is_default: bool) -> Self {
         Self {
             shared: Arc::new(Shared {
                 comm,
+                is_default,
                 ticket: AtomicU64::new(0),
                 capture: Mutex::new(None),
                 is_capturing: AtomicBool::new(false),
@@ -50,16 +61,30 @@ impl Stream {
     /// `Timeout` after the communicator's limit, `PeerDied` when a peer ended.
     pub fn synchronize(&self) -> Result<()> {
         let comm = &self.shared.comm;
-        comm.core.wait(self.shared.ticket.load(Ordering::Acquire), comm.limit())
+        comm.core.wait(self.ticket(), comm.limit())
     }
 
     /// Whether everything launched so far is complete on this rank.
     pub fn query(&self) -> Result<bool> {
-        let ticket = self.shared.ticket.load(Ordering::Acquire);
+        let ticket = self.ticket();
         if !self.shared.comm.core.is_complete(ticket) {
             self.shared.comm.core.drive();
         }
         Ok(self.shared.comm.core.is_complete(ticket))
+    }
+
+    /// Ticket of the last operation this stream waits for.
+    fn ticket(&self) -> u64 {
+        if self.shared.is_default {
+            self.shared.comm.core.launched()
+        } else {
+            self.shared.ticket.load(Ordering::Acquire)
+        }
+    }
+
+    /// What tells streams apart in the log; 0 is the default stream.
+    pub(super) fn id(&self) -> usize {
+        if self.shared.is_default { 0 } else { Arc::as_ptr(&self.shared).addr() }
     }
 
     /// Takes the time when the stream reaches this point.
@@ -105,6 +130,7 @@ impl Stream {
         let mut capture = self.shared.capture.lock().unwrap_or_else(PoisonError::into_inner);
         let calls =
             capture.take().ok_or_else(|| Error::InvalidUsage("no capture is open on this stream".into()))?;
+        self.shared.is_capturing.store(false, Ordering::Release);
         Ok(Graph { calls })
     }
 
@@ -122,6 +148,11 @@ impl Stream {
             None => false,
         }
     }
+}
+
+/// A stream in the form of C's `%p`.
+pub(super) fn name(id: usize) -> String {
+    if id == 0 { "(nil)".into() } else { format!("{id:#x}") }
 }
 
 /// Operations chosen and planned once, to be replayed.

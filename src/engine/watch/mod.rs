@@ -141,6 +141,12 @@ impl Watch {
         self.handle.order(|orders| orders.limit = limit);
     }
 
+    /// SIGTERM is how the launcher ends a job it has spoken about itself (Ctrl-C, a closed pipe behind its standard output): no
+    /// line of ours beside its own.
+    pub fn leave_word_of_sigterm_to_the_launcher(&self) {
+        self.handle.order(|orders| orders.launcher_speaks = true);
+    }
+
     /// Ends the process on an error: the others are told, one line is printed, rows are flushed. If the watch is already
     /// ending the process, that goes first.
     pub fn fail(&self, error: Error) -> ! {

@@ -8,6 +8,8 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use signal_hook::consts::SIGTERM;
+
 use crate::engine::bootstrap::{FIRST_REPORT, NEXT_REPORTS, readable};
 use crate::engine::error::Error;
 use crate::engine::log::{self, Subsys};
@@ -35,6 +37,8 @@ pub(super) struct Orders {
     pub(super) limit: Option<Duration>,
     pub(super) failure: Option<Error>,
     pub(super) finish: bool,
+    /// Whether the launcher says itself why it sends SIGTERM.
+    pub(super) launcher_speaks: bool,
     /// For tests: end without a word.
     #[cfg(test)]
     pub(super) vanish: bool,
@@ -228,8 +232,13 @@ impl Sentry {
         for probe in self.board.probes() {
             probe.abort(error);
         }
-        // Everybody hears a Ctrl-C; one line about it is enough.
-        if !matches!(error, Error::Interrupted(_)) || self.own.process == 0 {
+        // Everybody hears a Ctrl-C; one line about it is enough, and none where the launcher has told of it.
+        let speaks = match error {
+            Error::Interrupted(SIGTERM) if self.lock_orders(|orders| orders.launcher_speaks) => false,
+            Error::Interrupted(_) => self.own.process == 0,
+            _ => true,
+        };
+        if speaks {
             log::notice(format_args!("{error}"));
         }
         log::info(Subsys::RAS, format_args!("watch of process {} ends it: {error}", self.own.process));

@@ -19,9 +19,9 @@ use crate::engine::error::{Error, Result};
 use crate::engine::types::{Collective, DataType, RedOp};
 use crate::group_end;
 use crate::group_start;
-use crate::perf::backend::{Call, Capture, Lane, Library, Memory, Side, Steering};
+use crate::perf::backend::{Call, Capture, Lane, LaneWishes, Library, Memory, Side, Steering};
 use crate::perf::cli::config::Register;
-use crate::perf::sweep::{Forcing, Op};
+use crate::perf::sweep::Forcing;
 
 /// The engine in this process: one communicator handle per rank.
 #[derive(Debug)]
@@ -64,13 +64,13 @@ impl Library for Engine {
         Ok(())
     }
 
-    fn lanes(&self, ranks: &[usize], bytes: usize, register: Register) -> Result<Vec<Box<dyn Lane>>> {
+    fn lanes(&self, ranks: &[usize], bytes: usize, wishes: LaneWishes) -> Result<Vec<Box<dyn Lane>>> {
         let communicators = ranks.iter().map(|&rank| self.rank(rank)).collect::<Result<Vec<_>>>()?;
         let buffers = std::thread::scope(|scope| {
             // Pages are touched at allocation and windows are registered by all ranks together: every rank in its own thread.
             let threads: Vec<_> = communicators
                 .iter()
-                .map(|c| scope.spawn(move || EngineLane::new(c, bytes, register)))
+                .map(|c| scope.spawn(move || EngineLane::new(c, bytes, wishes)))
                 .collect();
             threads
                 .into_iter()
@@ -92,10 +92,6 @@ impl Library for Engine {
         let used = first.memory();
         // The resident share covers every rank of this process.
         Memory { library: used.engine_pss_bytes / ranks.len() as u64, user: used.user_bytes }
-    }
-
-    fn reduces(&self, _: DataType, _: Op) -> bool {
-        true
     }
 
     fn steering(&self) -> Option<&dyn Steering> {
@@ -141,9 +137,9 @@ struct EngineLane {
 }
 
 impl EngineLane {
-    fn new(communicator: &Communicator, bytes: usize, register: Register) -> Result<Self> {
+    fn new(communicator: &Communicator, bytes: usize, wishes: LaneWishes) -> Result<Self> {
         let (send, recv) = (communicator.alloc(bytes)?, communicator.alloc(bytes)?);
-        let kind = match register {
+        let kind = match wishes.register {
             Register::None => None,
             Register::Local => Some(Registration::Local),
             Register::Window => Some(Registration::Window),
@@ -158,7 +154,7 @@ impl EngineLane {
             communicator: communicator.clone(),
             send,
             recv,
-            stream: communicator.stream(),
+            stream: if wishes.default_stream { communicator.default_stream() } else { communicator.stream() },
             events: Vec::new(),
             graph: None,
             n_captured: None,

@@ -12,7 +12,7 @@ use std::fmt;
 use crate::engine::error::Result;
 use crate::engine::types::{Collective, DataType, RedOp};
 use crate::perf::cli::config::Register;
-use crate::perf::sweep::{Forcing, Op};
+use crate::perf::sweep::Forcing;
 
 /// One of a rank's two buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +67,15 @@ pub trait Lane: Send + fmt::Debug {
     fn host(&mut self, side: Side, access: &mut dyn FnMut(&mut [u8]));
 }
 
+/// How a lane is to be made. A library that knows no such thing makes all lanes alike.
+#[derive(Clone, Copy, Debug)]
+pub struct LaneWishes {
+    /// `-R`.
+    pub register: Register,
+    /// `-y`.
+    pub default_stream: bool,
+}
+
 /// Memory of one rank, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
@@ -81,13 +90,11 @@ pub trait Library: Send + Sync + fmt::Debug {
     /// Joins these ranks to the group; blocks until all its ranks have.
     fn connect(&self, ranks: &[usize]) -> Result<()>;
     /// Buffers of `bytes` and a stream for each of these ranks, which are connected.
-    fn lanes(&self, ranks: &[usize], bytes: usize, register: Register) -> Result<Vec<Box<dyn Lane>>>;
+    fn lanes(&self, ranks: &[usize], bytes: usize, wishes: LaneWishes) -> Result<Vec<Box<dyn Lane>>>;
     /// Runs `calls` so that what they launch is handed over together.
     fn group(&self, calls: &mut dyn FnMut() -> Result<()>) -> Result<()>;
     /// Memory of one rank, once connected.
     fn memory(&self) -> Memory;
-    /// Whether it can reduce this type with this operator.
-    fn reduces(&self, dtype: DataType, op: Op) -> bool;
     /// The choice inside, where the library has one that can be asked and forced; once connected.
     fn steering(&self) -> Option<&dyn Steering>;
 }

@@ -1,25 +1,34 @@
 //! The MPI library's own MPI_Allreduce and MPI_Allgather behind the harness: the peer to compare with on any machine.
 //!
-//! Calls block, so a lane is never waited for and a captured plan is a list of calls made again. The unsafe code of this file is its
-//! calls into the C interface: rsmpi's safe wrappers have no in-place form and ignore return codes.
+//! Calls block, so a lane is never waited for and a captured plan is a list of calls made again. What MPI has no name for is done
+//! as an MPI program does it: element types it lacks (half, bfloat16, the 8-bit floats) have operators of our own, over integers
+//! of their size ([`OWN`]); inputs of a pre-multiplied sum and of an average of floats are multiplied first, and the sum of an average of
+//! integers is divided afterwards, all inside the timed call.
+//!
+//! The unsafe code of this file is its calls into the C interface and its calls from there: rsmpi's safe wrappers have no
+//! in-place form and ignore return codes.
 
 use std::ffi::{c_int, c_void};
 use std::time::Instant;
 
 use mpi::ffi;
 
+use crate::SliceReducer;
 use crate::engine::error::{Error, Result};
 use crate::engine::types::{Collective, DataType, RedOp};
-use crate::perf::backend::{Call, Capture, Lane, Library, Memory, Side, Steering};
-use crate::perf::cli::config::Register;
-use crate::perf::sweep::Op;
+use crate::perf::backend::{Call, Capture, Lane, LaneWishes, Library, Memory, Side, Steering};
 
-/// A communicator of the C interface, which Open MPI makes a pointer.
+/// A communicator of the C interface and the operators of ours, which Open MPI makes pointers.
 #[derive(Clone, Copy, Debug)]
-struct Handle(ffi::MPI_Comm);
+struct Handle {
+    communicator: ffi::MPI_Comm,
+    n_ranks: usize,
+    /// By type of [`OWN`] and operator of [`OPERATORS`].
+    operators: [[ffi::MPI_Op; OPERATORS.len()]; OWN.len()],
+}
 
-// SAFETY: the handle only names a communicator that lives as long as the process; the harness calls it from one thread at a time
-// (one rank a process, one lane a rank).
+// SAFETY: the handles only name what lives as long as the process; the harness uses them from one thread at a time (one rank a
+// process, one lane a rank).
 unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
@@ -27,7 +36,7 @@ unsafe impl Sync for Handle {}
 /// One group of processes as an MPI communicator.
 #[derive(Debug)]
 pub struct Mpi {
-    communicator: Handle,
+    handle: Handle,
     in_place: usize,
     user_bytes: std::sync::atomic::AtomicU64,
 }
@@ -41,9 +50,9 @@ impl Mpi {
         // MPI_IN_PLACE is a pointer constant of the C header, which the bindings lack: 1 in Open MPI, -1 in MPICH and its kin.
         let version = mpi::environment::library_version().unwrap_or_default();
         let in_place = if version.contains("Open MPI") { 1 } else { usize::MAX };
-        // SAFETY: MPI is initialised (the world is an MPI world) and the out pointer is a local of the right type.
-        let (code, communicator) = unsafe {
-            let mut communicator = ffi::RSMPI_COMM_NULL;
+        // SAFETY: MPI is initialised (the world is an MPI world) and the out pointers are locals of the right type.
+        let (code, communicator, n_ranks) = unsafe {
+            let (mut communicator, mut n_ranks) = (ffi::RSMPI_COMM_NULL, 0);
             let code = ffi::MPI_Comm_split(
                 ffi::RSMPI_COMM_WORLD,
                 color as c_int,
@@ -51,23 +60,85 @@ impl Mpi {
                 &mut communicator,
             );
             ffi::MPI_Comm_set_errhandler(communicator, ffi::RSMPI_ERRORS_RETURN);
-            (code, communicator)
+            ffi::MPI_Comm_size(communicator, &mut n_ranks);
+            (code, communicator, n_ranks as usize)
         };
         succeeded(code, "MPI_Comm_split")?;
-        Ok(Self { communicator: Handle(communicator), in_place, user_bytes: 0.into() })
+        let handle = Handle { communicator, n_ranks, operators: own_operators()? };
+        Ok(Self { handle, in_place, user_bytes: 0.into() })
     }
+}
+
+/// Element types that are folded by functions of ours: those MPI has no name for, and 8-bit integers, whose sums wrap in NCCL
+/// and saturate in Open MPI 4 (MPI says nothing about overflow).
+const OWN: [DataType; 6] =
+    [DataType::Half, DataType::Bfloat16, DataType::F8e4m3, DataType::F8e5m2, DataType::Int8, DataType::Uint8];
+/// Operators that fold.
+const OPERATORS: [RedOp; 4] = [RedOp::Sum, RedOp::Prod, RedOp::Max, RedOp::Min];
+
+type Function = unsafe extern "C" fn(*mut c_void, *mut c_void, *mut c_int, *mut ffi::MPI_Datatype);
+
+/// What MPI calls to fold `*count` elements of `input` into `result`.
+///
+/// # Safety
+/// MPI's promise: both are that many elements of the type the collective named, of the size of one of [`OWN`], and apart.
+unsafe extern "C" fn fold<const DTYPE: usize, const OP: usize>(
+    input: *mut c_void,
+    result: *mut c_void,
+    count: *mut c_int,
+    _: *mut ffi::MPI_Datatype,
+) {
+    let dtype = OWN[DTYPE];
+    // SAFETY: the caller's promise; bytes need no alignment.
+    let (result, input) = unsafe {
+        let bytes = *count as usize * dtype.size();
+        (
+            std::slice::from_raw_parts_mut(result.cast::<u8>(), bytes),
+            std::slice::from_raw_parts(input.cast::<u8>(), bytes),
+        )
+    };
+    SliceReducer::new(dtype, OPERATORS[OP], 1).fold(result, input);
+}
+
+/// The functions of one type.
+fn functions<const DTYPE: usize>() -> [Function; OPERATORS.len()] {
+    [fold::<DTYPE, 0>, fold::<DTYPE, 1>, fold::<DTYPE, 2>, fold::<DTYPE, 3>]
+}
+
+fn own_operators() -> Result<[[ffi::MPI_Op; OPERATORS.len()]; OWN.len()]> {
+    let mut made = Vec::new();
+    let all = [
+        functions::<0>(),
+        functions::<1>(),
+        functions::<2>(),
+        functions::<3>(),
+        functions::<4>(),
+        functions::<5>(),
+    ];
+    for function in all.as_flattened() {
+        // SAFETY: the out pointer is a local of the right type, the function has the form MPI asks for and lives as long as the program.
+        let (code, operator) = unsafe {
+            let mut operator = ffi::RSMPI_SUM;
+            let is_commutative = 1;
+            (ffi::MPI_Op_create(Some(*function), is_commutative, &mut operator), operator)
+        };
+        succeeded(code, "MPI_Op_create")?;
+        made.push(operator);
+    }
+    let rows = made.as_chunks().0;
+    Ok(std::array::from_fn(|dtype| rows[dtype]))
 }
 
 impl Library for Mpi {
     fn connect(&self, _: &[usize]) -> Result<()> {
         // SAFETY: the communicator is valid.
-        succeeded(unsafe { ffi::MPI_Barrier(self.communicator.0) }, "MPI_Barrier")
+        succeeded(unsafe { ffi::MPI_Barrier(self.handle.communicator) }, "MPI_Barrier")
     }
 
-    fn lanes(&self, ranks: &[usize], bytes: usize, _: Register) -> Result<Vec<Box<dyn Lane>>> {
+    fn lanes(&self, ranks: &[usize], bytes: usize, _: LaneWishes) -> Result<Vec<Box<dyn Lane>>> {
         let lane = |_: &usize| -> Box<dyn Lane> {
             Box::new(MpiLane {
-                communicator: self.communicator,
+                handle: self.handle,
                 in_place: self.in_place,
                 send: Buffer::new(bytes),
                 recv: Buffer::new(bytes),
@@ -87,10 +158,6 @@ impl Library for Mpi {
     fn memory(&self) -> Memory {
         let user = self.user_bytes.load(std::sync::atomic::Ordering::Relaxed);
         Memory { library: resident_bytes().saturating_sub(user), user }
-    }
-
-    fn reduces(&self, dtype: DataType, op: Op) -> bool {
-        data_type(dtype).is_some() && operator(op.of_rank(0)).is_some()
     }
 
     fn steering(&self) -> Option<&dyn Steering> {
@@ -130,7 +197,7 @@ impl Buffer {
 
 #[derive(Debug)]
 struct MpiLane {
-    communicator: Handle,
+    handle: Handle,
     in_place: usize,
     send: Buffer,
     recv: Buffer,
@@ -141,37 +208,73 @@ struct MpiLane {
 
 impl MpiLane {
     fn run(&mut self, call: &Call) -> Result<()> {
-        let element = call.dtype.size();
-        let input = match call.send {
+        match call.collective {
+            Collective::AllReduce => self.all_reduce(call),
+            Collective::AllGather => self.all_gather(call),
+            other => Err(Error::Internal(format!("the harness does not call {other}"))),
+        }
+    }
+
+    /// Where a call's input is, as MPI is told.
+    fn input(&mut self, call: &Call) -> *const u8 {
+        match call.send {
             (Side::Send, offset) => self.send.bytes()[offset as usize..].as_ptr(),
             (Side::Recv, _) => std::ptr::without_provenance(self.in_place),
+        }
+    }
+
+    fn all_reduce(&mut self, call: &Call) -> Result<()> {
+        let arithmetic = SliceReducer::new(call.dtype, call.op, self.handle.n_ranks);
+        let bytes = call.count as usize * call.dtype.size();
+        let mut input = self.input(call);
+        if arithmetic.prepares() {
+            // Multiplied where the result goes, so that the send buffer stays as it is.
+            let result = &mut self.recv.bytes()[call.recv as usize..][..bytes];
+            if let (Side::Send, offset) = call.send {
+                result.copy_from_slice(&self.send.bytes()[offset as usize..][..bytes]);
+            }
+            arithmetic.prepare(result);
+            input = std::ptr::without_provenance(self.in_place);
+        }
+        let (dtype, operator) = (data_type(call.dtype), self.operator(call));
+        let count = count(call.count)?;
+        let result = self.recv.bytes()[call.recv as usize..][..bytes].as_mut_ptr();
+        // SAFETY: input (or MPI_IN_PLACE) and result are at least `count` elements long, which `Job` and `buffer_bytes` see to and
+        // the slices above check in part; they do not overlap unless in place.
+        let code = unsafe {
+            let (input, result) = (input.cast::<c_void>(), result.cast::<c_void>());
+            ffi::MPI_Allreduce(input, result, count, dtype, operator, self.handle.communicator)
         };
+        succeeded(code, "MPI_Allreduce")?;
+        arithmetic.finish(&mut self.recv.bytes()[call.recv as usize..][..bytes]);
+        Ok(())
+    }
+
+    fn all_gather(&mut self, call: &Call) -> Result<()> {
+        let bytes = count(call.count * call.dtype.size() as u64)?;
+        let input = self.input(call);
         let result = self.recv.bytes()[call.recv as usize..].as_mut_ptr();
-        match call.collective {
-            Collective::AllReduce => {
-                let missing =
-                    || Error::Unavailable(format!("MPI has no {} of {}", call.op.name(), call.dtype));
-                let (dtype, op) = data_type(call.dtype).zip(operator(call.op)).ok_or_else(missing)?;
-                let count = count(call.count)?;
-                // SAFETY: input (or MPI_IN_PLACE) and result are at least `count` elements long, which `Job` and
-                // `buffer_bytes` see to and the slices above check in part; they do not overlap unless in place.
-                let code = unsafe {
-                    let (input, result) = (input.cast::<c_void>(), result.cast::<c_void>());
-                    ffi::MPI_Allreduce(input, result, count, dtype, op, self.communicator.0)
-                };
-                succeeded(code, "MPI_Allreduce")
-            }
-            Collective::AllGather => {
-                let bytes = count(call.count * element as u64)?;
-                // SAFETY: as above; every rank's part is `bytes` long. A byte is an unsigned 8-bit integer to MPI.
-                let code = unsafe {
-                    let (input, result) = (input.cast::<c_void>(), result.cast::<c_void>());
-                    let byte = ffi::RSMPI_UINT8_T;
-                    ffi::MPI_Allgather(input, bytes, byte, result, bytes, byte, self.communicator.0)
-                };
-                succeeded(code, "MPI_Allgather")
-            }
-            other => Err(Error::Internal(format!("the harness does not call {other}"))),
+        // SAFETY: as above; every rank's part is `bytes` long. A byte is an unsigned 8-bit integer to MPI.
+        let code = unsafe {
+            let (input, result) = (input.cast::<c_void>(), result.cast::<c_void>());
+            let byte = ffi::RSMPI_UINT8_T;
+            ffi::MPI_Allgather(input, bytes, byte, result, bytes, byte, self.handle.communicator)
+        };
+        succeeded(code, "MPI_Allgather")
+    }
+
+    /// What folds: MPI's own operator unless the type is one of [`OWN`].
+    fn operator(&self, call: &Call) -> ffi::MPI_Op {
+        let op = match call.op {
+            RedOp::Sum | RedOp::Avg | RedOp::PreMulSum(_) => 0,
+            RedOp::Prod => 1,
+            RedOp::Max => 2,
+            RedOp::Min => 3,
+        };
+        match OWN.iter().position(|dtype| *dtype == call.dtype) {
+            Some(dtype) => self.handle.operators[dtype][op],
+            // SAFETY: constants of the C library, set before any of our code runs.
+            None => unsafe { [ffi::RSMPI_SUM, ffi::RSMPI_PROD, ffi::RSMPI_MAX, ffi::RSMPI_MIN][op] },
         }
     }
 }
@@ -233,32 +336,20 @@ fn succeeded(code: c_int, call: &str) -> Result<()> {
     if code == 0 { Ok(()) } else { Err(Error::system(call, format!("MPI error {code}"))) }
 }
 
-fn data_type(dtype: DataType) -> Option<ffi::MPI_Datatype> {
+/// MPI's type, or unsigned integers of that size where our own operators know what they mean.
+fn data_type(dtype: DataType) -> ffi::MPI_Datatype {
     // SAFETY: constants of the C library, set before any of our code runs.
     unsafe {
-        Some(match dtype {
+        match dtype {
             DataType::Int8 => ffi::RSMPI_INT8_T,
-            DataType::Uint8 => ffi::RSMPI_UINT8_T,
+            DataType::Uint8 | DataType::F8e4m3 | DataType::F8e5m2 => ffi::RSMPI_UINT8_T,
             DataType::Int32 => ffi::RSMPI_INT32_T,
             DataType::Uint32 => ffi::RSMPI_UINT32_T,
             DataType::Int64 => ffi::RSMPI_INT64_T,
             DataType::Uint64 => ffi::RSMPI_UINT64_T,
             DataType::Float => ffi::RSMPI_FLOAT,
             DataType::Double => ffi::RSMPI_DOUBLE,
-            DataType::Half | DataType::Bfloat16 | DataType::F8e4m3 | DataType::F8e5m2 => return None,
-        })
-    }
-}
-
-fn operator(op: RedOp) -> Option<ffi::MPI_Op> {
-    // SAFETY: as above.
-    unsafe {
-        Some(match op {
-            RedOp::Sum => ffi::RSMPI_SUM,
-            RedOp::Prod => ffi::RSMPI_PROD,
-            RedOp::Max => ffi::RSMPI_MAX,
-            RedOp::Min => ffi::RSMPI_MIN,
-            RedOp::Avg | RedOp::PreMulSum(_) => return None,
-        })
+            DataType::Half | DataType::Bfloat16 => ffi::RSMPI_UINT16_T,
+        }
     }
 }

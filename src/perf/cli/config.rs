@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::number::leading_double;
 use super::options::{DEFAULT_BYTES, DEFAULT_ITERATIONS, DEFAULT_STEP, RawOptions};
 use crate::engine::types::{Algorithm, Collective, DataType, Protocol};
 use crate::perf::exit::{Failure, Result, Status};
@@ -154,6 +155,8 @@ pub struct SweepConfig {
     pub average: Average,
     /// `-R`.
     pub register: Register,
+    /// `-y`.
+    pub default_stream: bool,
     /// `-x`.
     pub cta_policy: Option<u32>,
     /// `-M`.
@@ -253,9 +256,10 @@ pub fn resolve(
         report_cpu_time: raw.report_cpu_time != 0,
         report_timestamps: raw.report_timestamps != 0,
         json: raw.json.clone().filter(|path| is_json(path)),
-        csv: raw.csv.clone(),
+        csv: csv(raw)?,
         average: [Average::RankZero, Average::Mean, Average::Min, Average::Max][raw.average as usize],
         register: [Register::None, Register::Local, Register::Window][raw.register as usize],
+        default_stream: raw.stream_null != 0,
         cta_policy: raw.cta_policy.map(|policy| policy as u32),
         report_memory: raw.memory != 0,
         unalign: raw.unalign as u64,
@@ -384,6 +388,13 @@ fn is_json(path: &str) -> bool {
     name.rsplit_once('.').is_some_and(|(_, suffix)| suffix.eq_ignore_ascii_case("json"))
 }
 
+fn csv(raw: &RawOptions) -> Result<Option<String>> {
+    match raw.csv.as_deref() {
+        Some("") => Err(Failure::usage("invalid value '' for --csv: the name of a file, such as rows.csv")),
+        path => Ok(path.map(str::to_owned)),
+    }
+}
+
 fn forced(raw: &RawOptions) -> Result<Vec<Forcing>> {
     let algorithms = choices(raw.algo.as_deref(), "--algo", Algorithm::ALL, Algorithm::from_name)?;
     let protocols = choices(raw.proto.as_deref(), "--proto", Protocol::ALL, Protocol::from_name)?;
@@ -456,9 +467,11 @@ fn launch(word: &str) -> Result<Launch> {
     }
 }
 
-/// -1 is the same as unset; text that is no number is 0, which always passes.
+/// -1 is the same as unset; what follows the number is ignored; text that begins with no number is 0, which always passes.
 fn min_bandwidth(text: &str) -> Option<f64> {
-    let value = text.trim().parse::<f64>().unwrap_or(0.0);
+    let text = text.trim_start();
+    let (sign, digits) = text.strip_prefix('-').map_or((1.0, text), |rest| (-1.0, rest));
+    let value = sign * leading_double(digits).map_or(0.0, |(value, _)| value);
     (value != -1.0).then_some(value)
 }
 

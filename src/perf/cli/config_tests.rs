@@ -132,6 +132,12 @@ fn only_a_json_suffix_activates_the_report() {
 }
 
 #[test]
+fn a_record_without_a_name_is_bad_usage() {
+    assert_eq!(failure(&["--csv="]).status, Status::Usage);
+    assert_eq!(config(&["--csv", "rows.csv"]).csv.as_deref(), Some("rows.csv"));
+}
+
+#[test]
 fn lists_of_forced_choices_are_multiplied() {
     let c = config(&["--algo", "ring,Tree", "--proto=ll,auto", "--channels", "1,2,auto"]);
     assert_eq!(c.forced.len(), 12);
@@ -156,6 +162,10 @@ fn settings_of_the_environment_are_read_as_nccl_tests_reads_them() {
     let settings = Settings { min_bw: Some("fast".into()), device: Some("3".into()), ..Settings::default() };
     let (c, _) = config_of(&[], &settings).unwrap();
     assert_eq!((c.min_bw, c.first_device), (Some(0.0), Some(3)));
+    for (text, least) in [("5.5GB/s", 5.5), (" 1e2", 100.0), ("-3", -3.0), ("", 0.0)] {
+        let settings = Settings { min_bw: Some(text.into()), ..Settings::default() };
+        assert_eq!(config_of(&[], &settings).unwrap().0.min_bw, Some(least), "{text:?}");
+    }
     let settings = Settings { split: Some("MOD 0".into()), ..Settings::default() };
     assert_eq!(config_of(&[], &settings).unwrap_err().status, Status::Usage);
 }

@@ -1,7 +1,8 @@
 //! GNU getopt's habits, as a pass over the arguments before clap reads them.
 //!
 //! Options may be glued (`-b8`), bundled, abbreviated to a unique prefix, written `--name=value`; values may begin with a dash;
-//! positional arguments may stand anywhere and mean nothing. Every option leaves here as `--name` or `--name=value`.
+//! positional arguments may stand anywhere and mean nothing. Every option leaves here as `--name` or `--name=value`. An option
+//! that only prints a text (`-h`) ends the pass where it stands: what follows is not looked at, what came before means nothing.
 //! A prefix is looked for among nccl-tests' own names first (those with a letter), so that what worked there means the same here.
 
 use clap::Command;
@@ -34,9 +35,15 @@ pub(super) fn canonical(command: &Command, program: &str, args: &[String]) -> Re
         } else if arg.len() > 1 && arg.starts_with('-') {
             bundle(command, program, &arg[1..], &mut rest, &mut out)?;
         }
+        if let Some(text) = out.iter().find(|option| TEXTS.contains(&option.as_str())) {
+            return Ok(vec![text.clone()]);
+        }
     }
     Ok(out)
 }
+
+/// Options that print a text and stop.
+const TEXTS: [&str; 3] = ["--help", "--version", "--explain"];
 
 /// One `-abc` argument: letters, the last of which may take a value from the same argument or the next.
 fn bundle<'a>(
@@ -53,6 +60,9 @@ fn bundle<'a>(
             .ok_or_else(|| format!("{program}: invalid option -- '{letter}'"))?;
         if !option.takes_value {
             out.push(option.render(None));
+            if out.last().is_some_and(|option| TEXTS.contains(&option.as_str())) {
+                break;
+            }
             continue;
         }
         let value = match chars.as_str() {
@@ -134,6 +144,14 @@ mod tests {
     fn values_may_begin_with_a_dash_and_strays_mean_nothing() {
         assert_eq!(pass(&["stray", "-r", "-1", "-", "x", "--", "-q"]).unwrap(), ["--root=-1"]);
         assert_eq!(pass(&["-b", "-e"]).unwrap(), ["--minbytes=-e"]);
+    }
+
+    #[test]
+    fn a_request_for_help_is_answered_where_it_stands() {
+        assert_eq!(pass(&["-a", "9", "-h", "-q"]).unwrap(), ["--help"]);
+        assert_eq!(pass(&["-hn"]).unwrap(), ["--help"]);
+        assert_eq!(pass(&["--vers", "--help=1"]).unwrap(), ["--version"]);
+        assert!(pass(&["-q", "-h"]).is_err());
     }
 
     #[test]

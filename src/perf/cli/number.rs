@@ -1,7 +1,8 @@
 //! Number syntax of the command line: sizes as C's `scanf` reads them, integers as `strtol` with base 0 reads them.
 //!
 //! Sizes are a double followed by at most one suffix letter, binary units (`8`, `8K`, `1.5k`, `1e3`, `0x10`, `8MiB`, `8 M`);
-//! what follows the letter is ignored, as nccl-tests ignores it. Infinities, NaN and negative values are refused.
+//! what follows the letter is ignored, as nccl-tests ignores it. Infinities, NaN and negative values are refused. Hexadecimal
+//! doubles (`0x1.8p4`) are doubles, too.
 
 use crate::env::parse_integer;
 
@@ -20,12 +21,10 @@ pub fn parse_size(text: &str) -> Option<u64> {
 }
 
 /// The longest prefix that is a C floating-point number, and what follows it.
-fn leading_double(text: &str) -> Option<(f64, &str)> {
+pub(super) fn leading_double(text: &str) -> Option<(f64, &str)> {
     let unsigned = text.strip_prefix('+').unwrap_or(text);
     if let Some(hex) = unsigned.strip_prefix("0x").or_else(|| unsigned.strip_prefix("0X")) {
-        let end = hex.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(hex.len());
-        let value = u64::from_str_radix(&hex[..end], 16).ok()?;
-        return Some((value as f64, &hex[end..]));
+        return leading_hex(hex);
     }
     let bytes = unsigned.as_bytes();
     let digits_from = |from: usize| bytes[from..].iter().take_while(|b| b.is_ascii_digit()).count();
@@ -49,6 +48,39 @@ fn leading_double(text: &str) -> Option<(f64, &str)> {
     value.is_finite().then_some((value, &unsigned[end..]))
 }
 
+/// The part of a hexadecimal double behind `0x`: digits with at most one point, then perhaps `p` and a power of two.
+fn leading_hex(text: &str) -> Option<(f64, &str)> {
+    let (mut value, mut scale, mut n_digits, mut end) = (0.0, 1.0, 0, 0);
+    let mut has_point = false;
+    for c in text.chars() {
+        match c.to_digit(16) {
+            Some(digit) => {
+                value = value * 16.0 + f64::from(digit);
+                n_digits += 1;
+                if has_point {
+                    scale /= 16.0;
+                }
+            }
+            None if c == '.' && !has_point => has_point = true,
+            None => break,
+        }
+        end += 1;
+    }
+    if n_digits == 0 {
+        return None;
+    }
+    let mut rest = &text[end..];
+    let mut power = 0;
+    if let Some(after) = rest.strip_prefix(['p', 'P']) {
+        let sign = usize::from(after.starts_with(['+', '-']));
+        let digits = after[sign..].bytes().take_while(u8::is_ascii_digit).count();
+        power = after[..sign + digits].parse().ok()?;
+        rest = &after[sign + digits..];
+    }
+    let value = value * scale * 2_f64.powi(power);
+    value.is_finite().then_some((value, rest))
+}
+
 /// A clap parser of sizes; `name` is how nccl-tests' message calls the option.
 pub(super) fn size(
     name: &'static str,
@@ -68,8 +100,10 @@ pub(super) fn integer(
         })?;
         if (low..=high).contains(&value) {
             Ok(value)
-        } else if high == i64::from(i32::MAX) {
+        } else if value < low && high == i64::from(i32::MAX) {
             Err(format!("invalid value '{text}' for {option}: it must be {low} or more"))
+        } else if value > high && high == i64::from(i32::MAX) {
+            Err(format!("invalid value '{text}' for {option}: it must be {high} or less"))
         } else {
             Err(format!("invalid value '{text}' for {option}: it must lie in {low}..{high}"))
         }
@@ -99,6 +133,10 @@ mod tests {
             ("8.5", 8),
             (".5k", 512),
             ("0", 0),
+            ("0x1p4", 16),
+            ("0X1.8P+4k", 24 << 10),
+            ("0x.8p1", 1),
+            ("+0x20M", 32 << 20),
         ];
         for (text, bytes) in table {
             assert_eq!(parse_size(text), Some(bytes), "{text:?}");
@@ -107,9 +145,10 @@ mod tests {
 
     #[test]
     fn what_is_no_size_is_refused() {
-        for text in
-            ["8B", "8T", "8P", "1,5M", "", "M", "abc", "-1", "inf", "nan", "1e999", "1e", ".", "9e18G"]
-        {
+        for text in [
+            "8B", "8T", "8P", "1,5M", "", "M", "abc", "-1", "inf", "nan", "1e999", "1e", ".", "9e18G", "0x",
+            "0x.", "0x1p",
+        ] {
             assert_eq!(parse_size(text), None, "{text:?}");
         }
     }
@@ -122,5 +161,6 @@ mod tests {
         assert!(parse("abc").unwrap_err().contains("whole number"));
         let positive = integer("-t,--nthreads", 1, i32::MAX.into());
         assert!(positive("0").unwrap_err().ends_with("it must be 1 or more"));
+        assert!(positive("0x80000000").unwrap_err().ends_with("it must be 2147483647 or less"));
     }
 }

@@ -74,7 +74,7 @@ pub struct RawOptions {
     #[arg(short = 'z', long = "blocking", value_name = "0/1/2/3", default_value = "0",
           value_parser = integer("-z,--blocking", 0, 3))]
     pub blocking: i64,
-    /// use the default stream (default 0)
+    /// launch on the default stream instead of a stream of its own (default 0)
     #[arg(short = 'y', long = "stream_null", value_name = "0/1", default_value = "0",
           value_parser = integer("-y,--stream_null", 0, MANY))]
     pub stream_null: i64,
@@ -101,11 +101,11 @@ pub struct RawOptions {
     #[arg(short = 'a', long = "average", value_name = "0/1/2/3", default_value = "1",
           value_parser = integer("-a,--average", 0, 3))]
     pub average: i64,
-    /// 1: register the buffers; 2: register them as windows that every rank can address (default 0)
+    /// 1: each rank registers its buffers; 2: all ranks register them together as windows (default 0)
     #[arg(short = 'R', long = "local_register", value_name = "0/1/2", default_value = "0",
           value_parser = integer("-R,--local_register", 0, 2))]
     pub register: i64,
-    /// 0: default, 1: leave cores to others, 2: no cores at all where possible (default: the engine's choice)
+    /// CTA policy: 0 the cost model decides; 1 no more channels than needed; 2 all_gather is plain copies without channels (default: NCCL_CTA_POLICY, else 0)
     #[arg(short = 'x', long = "cta_policy", value_name = "0/1/2", value_parser = integer("-x,--cta_policy", 0, 2))]
     pub cta_policy: Option<i64>,
     /// implementation inside a kernel; needs CUDA and -R 2 (default 0: none)

@@ -1,10 +1,11 @@
 //! The sequence of section 8 of the contract over a library of one rank that copies and remembers what it was asked.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::*;
 use crate::engine::error::{Error, Result as EngineResult};
-use crate::perf::backend::{Capture, Memory, Steering};
+use crate::perf::backend::{Capture, LaneWishes, Memory, Steering};
 use crate::perf::cli::config::{Register, Settings};
 use crate::perf::cli::{Parsed, parse};
 use crate::perf::exit::Status;
@@ -26,6 +27,8 @@ struct Copying {
     damage: Option<u64>,
     /// Number of the call that fails.
     fails_at: Option<usize>,
+    /// How long waiting takes.
+    wait: Duration,
 }
 
 #[derive(Debug)]
@@ -33,6 +36,7 @@ struct CopyingLane {
     log: Arc<Mutex<Vec<Asked>>>,
     damage: Option<u64>,
     fails_at: Option<usize>,
+    wait: Duration,
     buffers: [Vec<u8>; 2],
     n_stamps: usize,
 }
@@ -57,6 +61,7 @@ impl Lane for CopyingLane {
 
     fn wait(&mut self) -> EngineResult<()> {
         self.log.lock().unwrap().push(Asked::Wait);
+        std::thread::sleep(self.wait);
         Ok(())
     }
 
@@ -84,12 +89,13 @@ impl Library for Copying {
         Ok(())
     }
 
-    fn lanes(&self, ranks: &[usize], bytes: usize, _: Register) -> EngineResult<Vec<Box<dyn Lane>>> {
+    fn lanes(&self, ranks: &[usize], bytes: usize, _: LaneWishes) -> EngineResult<Vec<Box<dyn Lane>>> {
         let lane = |_: &usize| -> Box<dyn Lane> {
             Box::new(CopyingLane {
                 log: self.log.clone(),
                 damage: self.damage,
                 fails_at: self.fails_at,
+                wait: self.wait,
                 buffers: [vec![0; bytes], vec![0; bytes]],
                 n_stamps: 0,
             })
@@ -111,10 +117,6 @@ impl Library for Copying {
         Memory::default()
     }
 
-    fn reduces(&self, _: DataType, _: Op) -> bool {
-        true
-    }
-
     fn steering(&self) -> Option<&dyn Steering> {
         None
     }
@@ -131,13 +133,18 @@ fn config(args: &[&str]) -> SweepConfig {
 
 /// Runs a sweep over one rank; gives stdout and what was asked of the library.
 fn run_over(library: &Copying, args: &[&str]) -> (Result<()>, String, Vec<Asked>) {
+    let crew = Crew::new(Arc::new(World::alone()), 1);
+    run_in(&crew, library, args)
+}
+
+fn run_in(crew: &Crew, library: &Copying, args: &[&str]) -> (Result<()>, String, Vec<Asked>) {
     let config = config(args);
     let screen = tempfile::NamedTempFile::new().unwrap();
     let report = Mutex::new(Report::open(&config, Box::new(screen.reopen().unwrap()), &[]));
-    let crew = Crew::new(Arc::new(World::alone()), 1);
     let span = config.span.unwrap_or(config.sizes.max);
     let bytes = buffer_bytes(config.sizes.max, span, config.unalign) as usize;
-    let lanes = library.lanes(&[0], bytes, Register::None).unwrap();
+    let wishes = LaneWishes { register: Register::None, default_stream: false };
+    let lanes = library.lanes(&[0], bytes, wishes).unwrap();
     let seats = lanes.into_iter().map(|lane| Seat { rank: 0, lane }).collect();
     let setting = Setting {
         config: &config,
@@ -146,7 +153,7 @@ fn run_over(library: &Copying, args: &[&str]) -> (Result<()>, String, Vec<Asked>
         tables: &config.forced,
         n_ranks: 1,
         library,
-        crew: &crew,
+        crew,
         report: Some(&report),
     };
     let result = Bench::new(setting, 0, seats).run();
@@ -226,6 +233,38 @@ fn blocking_modes_wait_where_they_say() {
     assert_eq!(waits("1"), base + 20);
     assert_eq!(waits("2"), base + 20);
     assert_eq!(waits("3"), base + 10);
+}
+
+#[test]
+fn blocking_modes_meet_the_others_where_they_say() {
+    let meetings = |z: &str| {
+        let crew = Crew::new(Arc::new(World::alone()), 1);
+        let args = ["-b8", "-e8", "-n5", "-m2", "-w0", "-c0", "-z", z];
+        run_in(&crew, &Copying::default(), &args).0.unwrap();
+        crew.n_meetings()
+    };
+    let base = meetings("0");
+    assert_eq!(meetings("1"), base + 20, "after every call of both placements");
+    assert_eq!(meetings("2"), base);
+    assert_eq!(meetings("3"), base + 10, "after every iteration");
+}
+
+#[test]
+fn the_time_a_call_takes_to_return_leaves_the_waiting_out_and_bandwidths_do_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("r.json");
+    let library = Copying { wait: Duration::from_millis(20), ..Copying::default() };
+    let args = ["-b4096", "-e4096", "-n2", "-w0", "-c0", "-C1", "-J", path.to_str().unwrap()];
+    let (result, text, _) = run_over(&library, &args);
+    result.unwrap();
+    assert!(text.contains(" cputime "));
+    let document: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    for placement in ["out_of_place", "in_place"] {
+        let cell = &document["results"][0][placement];
+        let (issued, bandwidth) = (cell["cpu_time"].as_f64().unwrap(), cell["alg_bw"].as_f64().unwrap());
+        let elapsed = 4096.0 / 1e3 / bandwidth;
+        assert!(elapsed >= issued + 10_000.0, "issued after {issued} us, over after {elapsed} us");
+    }
 }
 
 #[test]

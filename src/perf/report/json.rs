@@ -61,7 +61,11 @@ impl Json {
         let cpu_time = config.report_cpu_time;
         let mut report =
             Self { file, path, config: config_value(config), head, cpu_time, n_rows: 0, body_end: 0 };
-        report.devices(&[])?;
+        if let Err(error) = report.devices(&[]) {
+            // Half a head is no document; better no file of that name.
+            let _ = std::fs::remove_file(&report.path);
+            return Err(error);
+        }
         Ok(report)
     }
 

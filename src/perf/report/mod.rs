@@ -46,6 +46,8 @@ pub struct Report {
     stats: bool,
     out: Box<dyn Sink>,
     pipe_closed: bool,
+    /// Whether something asked for could not be written.
+    incomplete: bool,
     json: Option<Json>,
     csv: Option<Csv>,
     spreads: Spreads,
@@ -75,6 +77,7 @@ impl Report {
             stats: config.stats,
             out,
             pipe_closed: false,
+            incomplete: false,
             json: None,
             csv: None,
             spreads: Spreads::default(),
@@ -90,7 +93,10 @@ impl Report {
                     report.print(&format!("# Writing JSON output to {}\n", json.path().display()));
                     report.json = Some(json);
                 }
-                Err(_) => report.print(&format!("# skipping json output; {path} not accessible\n")),
+                Err(error) => {
+                    report.print(&format!("# skipping json output; {path} not accessible\n"));
+                    eprintln!("cannot write the JSON report (-J) {path}: {error}");
+                }
             }
         }
         report.print(&text::banner(config));
@@ -166,8 +172,14 @@ impl Report {
         self.with_json(|json| json.row(row, &tail));
         let written = self.csv.as_mut().map_or(Ok(()), |csv| csv.row(row));
         if let Err(error) = written {
-            eprintln!("cannot write the record: {error}; the rows that follow are lost");
-            self.csv = None;
+            eprintln!(
+                "cannot write the record (--csv): {error}; this row and those that follow are missing in it"
+            );
+            self.incomplete = true;
+            if let Some(mut csv) = self.csv.take() {
+                // The manifest may lie on the same full disk; that the run has no end there says enough.
+                let _ = csv.finish(RunStatus::Failed);
+            }
         }
         if self.stats {
             self.spreads.add(row);
@@ -186,19 +198,20 @@ impl Report {
         self.progress.clear();
         self.print(&text::footer(&self.program.clone(), &footer));
         self.print(&text::last_line(last_error));
+        self.close(Closing::Complete);
+    }
+
+    /// Prints the statistics of what was measured and ends files; the first reason counts.
+    pub fn close(&mut self, reason: Closing) {
+        if self.closed {
+            return;
+        }
+        self.progress.clear();
         if self.stats {
             let table = self.spreads.table();
             self.print(&table);
         }
-        self.close(Closing::Complete);
-    }
-
-    /// Ends files; the first reason counts.
-    pub fn close(&mut self, reason: Closing) {
-        if std::mem::replace(&mut self.closed, true) {
-            return;
-        }
-        self.progress.clear();
+        self.closed = true;
         let (error, status) = match reason {
             Closing::Complete => (String::new(), RunStatus::Complete),
             Closing::Failed(error) => (error, RunStatus::Failed),
@@ -209,7 +222,8 @@ impl Report {
         self.with_json(|json| json.finish(&tail));
         let finished = self.csv.as_mut().map_or(Ok(()), |csv| csv.finish(status));
         if let Err(error) = finished {
-            eprintln!("cannot write the manifest of the record: {error}");
+            eprintln!("cannot write the manifest of the record (--csv): {error}");
+            self.incomplete = true;
         }
     }
 
@@ -233,6 +247,12 @@ impl Report {
         self.pipe_closed
     }
 
+    /// Whether something asked for could not be written: the table, the record or the JSON report. A reader that went away is
+    /// no such thing.
+    pub fn is_incomplete(&self) -> bool {
+        self.incomplete
+    }
+
     fn tail(&self, error: String, fast_enough: Option<bool>) -> Tail {
         Tail {
             failed_checks: self.failed_checks,
@@ -246,8 +266,9 @@ impl Report {
     fn with_json(&mut self, write: impl FnOnce(&mut Json) -> io::Result<()>) {
         let written = self.json.as_mut().map_or(Ok(()), write);
         if let Err(error) = written {
-            eprintln!("cannot write the JSON report: {error}");
+            eprintln!("cannot write the JSON report (-J): {error}");
             self.json = None;
+            self.incomplete = true;
         }
     }
 
@@ -257,8 +278,12 @@ impl Report {
         }
         let out = &mut self.out;
         let written = self.progress.aside(|| out.write_all(text.as_bytes()).and_then(|()| out.flush()));
-        if written.is_err() {
+        if let Err(error) = written {
             self.pipe_closed = true;
+            if error.kind() != io::ErrorKind::BrokenPipe {
+                eprintln!("{}: cannot write to stdout: {error}", self.program);
+                self.incomplete = true;
+            }
         }
     }
 }

@@ -16,6 +16,7 @@ mod kernel;
 mod level;
 mod narrow;
 mod operator;
+mod slices;
 mod store;
 #[cfg(target_arch = "x86_64")]
 mod x86;
@@ -24,6 +25,7 @@ mod x86;
 mod tests;
 
 pub use level::Level;
+pub use slices::SliceReducer;
 
 use crate::engine::types::{DataType, RedOp};
 
