@@ -196,6 +196,27 @@ fn recorded_answers_and_a_recorded_sys_become_a_machine() {
 }
 
 #[test]
+fn every_domain_names_the_caches_of_its_first_processor() {
+    let root = unpack("two_sockets.txt");
+    for (cpu, l3) in [(0, "32768K"), (16, "98304K")] {
+        for (index, level, kind, size) in
+            [(0, "1", "Data", "32K"), (1, "1", "Instruction", "48K"), (2, "3", "Unified", l3)]
+        {
+            let folder = root.path().join(format!("sys/devices/system/cpu/cpu{cpu}/cache/index{index}"));
+            fs::create_dir_all(&folder).expect("a folder");
+            for (name, content) in [("level", level), ("type", kind), ("size", size)] {
+                fs::write(folder.join(name), content).expect("a file");
+            }
+        }
+    }
+    let element = read(root.path(), &Ranks::Host(2)).expect("a machine");
+    let caches: Vec<Option<&str>> = element.children.iter().map(|cpu| cpu.text("caches")).collect();
+    assert_eq!(caches, [Some("L1d 32K, L1i 48K, L3 32768K"), Some("L1d 32K, L1i 48K, L3 98304K")]);
+    let system = System::from_xml(&element, &Params::default()).expect("a system");
+    assert_eq!(system.cpu(1).caches.as_deref(), caches[1]);
+}
+
+#[test]
 fn a_container_has_one_cpu_and_its_virtual_interface() {
     let root = unpack("container.txt");
     let system = read(root.path(), &Ranks::Host(1)).expect("a machine");

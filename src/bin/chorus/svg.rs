@@ -52,13 +52,12 @@ impl Svg {
         ));
     }
 
-    /// A disc.
+    /// A disc that hides what was drawn below it: lines end at its edge.
     pub(crate) fn disc(&mut self, centre: (f64, f64), radius: f64, fill: &str) {
         self.reach(centre.0 + radius, centre.1 + radius);
-        self.push(&format!(
-            r##"<circle cx="{:.1}" cy="{:.1}" r="{radius:.1}" fill="{fill}" fill-opacity="0.6" stroke="#333333"/>"##,
-            centre.0, centre.1
-        ));
+        let at = format!(r#"cx="{:.1}" cy="{:.1}" r="{radius:.1}""#, centre.0, centre.1);
+        self.push(&format!(r#"<circle {at} fill="white"/>"#));
+        self.push(&format!(r##"<circle {at} fill="{fill}" fill-opacity="0.6" stroke="#333333"/>"##));
     }
 
     /// Text that starts at the point.

@@ -111,6 +111,8 @@ impl Settings {
             "NCCL_CTA_POLICY",
             "NCCL_TOPO_FILE",
             "NCCL_GRAPH_FILE",
+            "NCCL_NET_MERGE_LEVEL",
+            "NCCL_NET_FORCE_MERGE",
         ] {
             if let Some(value) = text(name) {
                 log::setting(name, value);

@@ -306,7 +306,8 @@ fn cpu_data(element: &Element) -> Result<Cpu, Error> {
         })?);
     }
     let arch = by_prefix(element.required("arch")?, &ARCHES, None);
-    let mut cpu = Cpu { arch, vendor: None, model: -1, affinity };
+    let caches = element.text("caches").map(str::to_owned);
+    let mut cpu = Cpu { arch, vendor: None, model: -1, affinity, caches };
     if arch == Some(CpuArch::X86) {
         cpu.vendor = by_prefix(element.required("vendor")?, &VENDORS, None);
         let ids = || Ok::<_, Error>((element.integer("familyid")?, element.integer("modelid")?));

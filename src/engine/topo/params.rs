@@ -2,6 +2,7 @@
 
 use crate::engine::topo::error::Error;
 use crate::engine::topo::kind::PathType;
+use crate::engine::topo::merge::{self, NetMerge};
 use crate::env::parse_integer;
 
 /// How many NICs a GPU may use when several are equally near.
@@ -48,6 +49,8 @@ pub struct Params {
     pub rail_per_host: bool,
     /// Partitions of a GPU are devices of their own (`NCCL_TOPO_SPLIT_MLOPART`).
     pub split_partitions: bool,
+    /// Ports that act as one NIC; none unless `NCCL_NET_MERGE_LEVEL` or `NCCL_NET_FORCE_MERGE` is set.
+    pub net_merge: Option<NetMerge>,
     /// Text of a graph file to use instead of searching (contents of `NCCL_GRAPH_FILE`).
     pub graph_xml: Option<String>,
 }
@@ -70,6 +73,7 @@ impl Default for Params {
             scatter_nets: true,
             rail_per_host: false,
             split_partitions: true,
+            net_merge: None,
             graph_xml: None,
         }
     }
@@ -96,6 +100,7 @@ impl Params {
             scatter_nets: number("NCCL_MNNVL_SCATTER_NETS_ENABLE", 1)? != 0,
             rail_per_host: number("NCCL_MNNVL_RAIL_PER_HOST", 0)? != 0,
             split_partitions: number("NCCL_TOPO_SPLIT_MLOPART", 1)? != 0,
+            net_merge: net_merge(lookup)?,
             graph_xml: None,
         };
         if number("NCCL_P2P_DISABLE", 0)? == 1 {
@@ -139,6 +144,46 @@ fn level(lookup: &dyn Fn(&str) -> Option<String>, name: &'static str) -> Result<
             want: "one of LOC NVL NVB C2C PIX PXB P2C PXN PHB SYS, or an old number 0 to 5",
         }),
     }
+}
+
+/// Which NIC ports to merge: `NCCL_NET_MERGE_LEVEL`, `NCCL_NET_MERGE_POLICY`, and groups of names, `a,b;c,d`.
+fn net_merge(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Option<NetMerge>, Error> {
+    const LEVELS: [(&str, PathType); 8] = [
+        ("LOC", PathType::Loc),
+        ("PORT", merge::PORT),
+        ("PIX", PathType::Pix),
+        ("PXB", PathType::Pxb),
+        ("P2C", PathType::P2c),
+        ("PXN", PathType::Pxn),
+        ("PHB", PathType::Phb),
+        ("SYS", PathType::Sys),
+    ];
+    let text = |name| lookup(name).filter(|text| !text.is_empty());
+    let level = text("NCCL_NET_MERGE_LEVEL");
+    let forced = text("NCCL_NET_FORCE_MERGE");
+    if level.is_none() && forced.is_none() {
+        return Ok(None);
+    }
+    let level = match level {
+        Some(value) => {
+            let known = LEVELS.iter().find(|(word, _)| word.eq_ignore_ascii_case(&value));
+            let want = "one of LOC PORT PIX PXB P2C PXN PHB SYS";
+            known.ok_or(Error::Setting { name: "NCCL_NET_MERGE_LEVEL", value, want })?.1
+        }
+        None => merge::PORT,
+    };
+    let same_rail = match text("NCCL_NET_MERGE_POLICY") {
+        Some(value) if value.eq_ignore_ascii_case("RAIL") => true,
+        Some(value) if !value.eq_ignore_ascii_case("ALL") => {
+            return Err(Error::Setting { name: "NCCL_NET_MERGE_POLICY", value, want: "ALL or RAIL" });
+        }
+        _ => false,
+    };
+    let words =
+        |text: &str, mark| text.split(mark).filter(|word| !word.is_empty()).map(str::to_owned).collect();
+    let groups: Vec<String> = words(&forced.unwrap_or_default(), ';');
+    let forced = groups.iter().map(|group| words(group, ',')).collect();
+    Ok(Some(NetMerge { level, same_rail, forced }))
 }
 
 fn policy(lookup: &dyn Fn(&str) -> Option<String>) -> Result<NetDevsPolicy, Error> {

@@ -4,6 +4,7 @@
 //! ```text
 //! /sys/devices/system/node/node0/cpumap            cpu numaid affinity
 //! /proc/cpuinfo                                    arch vendor familyid modelid
+//! /sys/devices/system/cpu/cpu0/cache/index0/…      caches, ours: other readers of topology files pass over it
 //! /sys/class/net/eth0/{device,speed,operstate}     net, below the pci element of its card
 //! /sys/devices/pci0000:00/0000:00:01.0/…           pci busid class vendor device link_speed link_width
 //! ```
@@ -22,6 +23,8 @@ use crate::engine::topo::xml::{Element, Limits};
 /// The link of a rank that lives in host memory: 24 GB/s each way, about what one processor copies.
 const HOST_RANK_LINK: (&str, u32) = ("16.0 GT/s PCIe", 16);
 
+/// More processors than any machine has.
+const MAX_CPUS: usize = 1 << 14;
 /// PCI class of a GPU without display output.
 const GPU_CLASS: &str = "0x030200";
 /// PCI class of an NVLink switch.
@@ -220,13 +223,31 @@ impl Probe {
         for numa in numbers {
             let mask = line(&folder.join(format!("node{numa}/cpumap"))).unwrap_or_default();
             if mask.chars().any(|c| c.is_ascii_hexdigit() && c != '0') {
-                cpus.push(self.cpu(numa).with("affinity", mask));
+                let domain = self.cpu(numa).with("affinity", mask);
+                let first = (0..MAX_CPUS).find(|&cpu| has_cpu(&domain, cpu));
+                cpus.push(self.with_caches(domain, first.unwrap_or(0)));
             }
         }
         if cpus.is_empty() {
-            cpus.push(self.cpu(0));
+            cpus.push(self.with_caches(self.cpu(0), 0));
         }
         cpus
+    }
+
+    /// A NUMA domain with the caches of one of its processors, as `L1d 32K, L1i 32K, L2 1024K, L3 32768K`.
+    fn with_caches(&self, domain: Element, cpu: usize) -> Element {
+        let folder = self.sys.join(format!("devices/system/cpu/cpu{cpu}/cache"));
+        let cache = |index: &String| {
+            let fact = |name: &str| line(&folder.join(index).join(name));
+            let kind = match fact("type")?.as_str() {
+                "Data" => "d",
+                "Instruction" => "i",
+                _ => "",
+            };
+            Some(format!("L{}{kind} {}", fact("level")?, fact("size")?))
+        };
+        let caches: Vec<String> = names(&folder).iter().filter_map(cache).collect();
+        if caches.is_empty() { domain } else { domain.with("caches", caches.join(", ")) }
     }
 
     /// What `/proc/cpuinfo` says of the first processor.

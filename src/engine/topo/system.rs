@@ -134,6 +134,8 @@ pub struct Cpu {
     pub model: i32,
     /// Processors, as 32-bit words, lowest first.
     pub affinity: Vec<u32>,
+    /// Caches of one processor, as the probe of this machine spells them.
+    pub caches: Option<String>,
 }
 
 /// What only vertices of one kind have.

@@ -6,15 +6,20 @@
 use crate::engine::topo::build::{LOCAL_BW, build};
 use crate::engine::topo::error::Error;
 use crate::engine::topo::kind::{LinkType, NodeType, PathType};
+use crate::engine::topo::merge::merge_nics;
 use crate::engine::topo::params::Params;
 use crate::engine::topo::paths::compute_paths;
 use crate::engine::topo::system::{Node, NodeRef, System};
 use crate::engine::topo::xml::Element;
 
 impl System {
-    /// Builds vertices and links from a `system` element. GPUs without a rank are left out with all their links.
+    /// Builds vertices and links from a `system` element. GPUs without a rank are left out with all their links; NIC ports are
+    /// merged where the settings ask for it.
     pub fn from_xml(root: &Element, params: &Params) -> Result<Self, Error> {
-        build(root, params)
+        let Some(how) = &params.net_merge else { return build(root, params) };
+        let mut merged = root.clone();
+        merge_nics(&mut merged, how)?;
+        build(&merged, params)
     }
 
     /// Computes paths and tells for each GPU the lowest GPU it stays together with.

@@ -132,7 +132,11 @@ pub(super) fn write(name: &str, system: &System, out: &mut dyn Write) -> Result<
         count(system.count(NodeType::Cpu), "NUMA node", "NUMA nodes"),
     )?;
     for root in of(system) {
-        writeln!(out, "{}", root.name)?;
+        let caches = match &system.node(root.node).data {
+            NodeData::Cpu(cpu) => cpu.caches.as_ref().map(|caches| format!(", caches {caches}")),
+            _ => None,
+        };
+        writeln!(out, "{}{}", root.name, caches.unwrap_or_default())?;
         write_below(&root.children, "", out)?;
     }
     for (index, cpu) in system.nodes(NodeType::Cpu).iter().enumerate() {
