@@ -9,6 +9,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::format::count;
 use crate::record::reader::Problem;
 use crate::record::{Manifest, Placement, RowReader, RowRef};
 
@@ -110,8 +111,10 @@ pub struct Source {
     pub path: PathBuf,
     /// Rows that were used.
     pub used: u64,
-    /// Rows of launches that never came to their end.
+    /// Rows of launches that did not complete.
     pub incomplete_rows: u64,
+    /// Those of them that hold wrong elements.
+    pub incomplete_wrong: u64,
     /// Those launches.
     pub incomplete_launches: BTreeSet<String>,
     /// Lines that gave no row: the first few in words, and their number.
@@ -156,11 +159,13 @@ impl Dataset {
                 ));
             }
             if source.incomplete_rows > 0 {
-                let launches = source.incomplete_launches.len();
-                let rows = source.incomplete_rows;
-                all.push(format!(
-                    "{name}: {rows} rows of {launches} launches that never came to their end are skipped"
-                ));
+                let launches = count(source.incomplete_launches.len(), "launch");
+                let rows = count(source.incomplete_rows as usize, "row");
+                let wrong = match source.incomplete_wrong {
+                    0 => String::new(),
+                    wrong => format!("; {} of them with WRONG elements", count(wrong as usize, "row")),
+                };
+                all.push(format!("{name}: {rows} of {launches} that did not complete skipped{wrong}"));
             }
             all.extend(source.problems.iter().map(|problem| format!("{name}: {problem}")));
             let more = source.n_problems - source.problems.len() as u64;
@@ -310,6 +315,7 @@ impl Loader {
                 let id = self.words.id(row.run_id);
                 if !*usable.entry(id).or_insert_with(|| manifest.is_complete(row.run_id)) {
                     source.incomplete_rows += 1;
+                    source.incomplete_wrong += u64::from(row.wrong.is_some_and(|wrong| wrong > 0));
                     source.incomplete_launches.insert(row.run_id.to_owned());
                     continue;
                 }
@@ -508,7 +514,7 @@ pub(crate) mod tests {
         assert!(
             with.warnings()
                 .iter()
-                .any(|text| text.contains("1 rows of 1 launches that never came to their end"))
+                .any(|text| text.contains("1 row of 1 launch that did not complete skipped"))
         );
     }
 

@@ -138,11 +138,14 @@ const REFUSALS: [(&str, &str); 4] = [
     ("could not access\nor execute an executable", "the launcher does not find the program"),
 ];
 
-/// The line that explains a failed launch: a known refusal in words, else the last line of its log.
+/// The line that explains a failed launch: a known refusal in words, else the last line of its log that is no part of the table.
 pub fn reason(log: &Path) -> String {
     let text = tail(log, 40);
-    let known = REFUSALS.iter().find(|(sign, _)| text.contains(sign));
-    known.map_or_else(|| tail(log, 1), |(_, meaning)| (*meaning).to_owned())
+    if let Some((_, meaning)) = REFUSALS.iter().find(|(sign, _)| text.contains(sign)) {
+        return (*meaning).to_owned();
+    }
+    let is_message = |line: &&str| !line.starts_with(['#', ' ']) && !line.starts_with("---");
+    text.lines().rev().find(is_message).unwrap_or("it said nothing").to_owned()
 }
 
 /// The last lines of a log, for messages.
