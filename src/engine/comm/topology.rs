@@ -174,7 +174,11 @@ fn host_description(told: &[&str]) -> Result<Element> {
 fn model_host(settings: &TopologySettings, told: &[&str], multi_host: bool) -> Result<Variant> {
     let params = settings.params();
     let wrong = |e: crate::engine::topo::Error| Error::InvalidUsage(e.to_string());
-    let system = System::from_xml(&host_description(told)?, &params).map_err(wrong)?;
+    let unusable = |e: crate::engine::topo::Error| match &settings.file {
+        Some(path) => Error::InvalidUsage(format!("NCCL_TOPO_FILE {path}: {e}")),
+        None => wrong(e),
+    };
+    let system = System::from_xml(&host_description(told)?, &params).map_err(unusable)?;
     model_system(system, &params, ModelRequest { multi_host, coll_net: false }).map_err(wrong)
 }
 

@@ -97,7 +97,7 @@ fn local_ranks(system: &System) -> Vec<usize> {
 /// Searches all graphs of a domain, one after the other on the same fabric. Graphs of a given graph file are used as they stand.
 pub fn search_domain(system: System, params: &Params, coll_net: bool) -> Result<Domain, Error> {
     let mut run = Run {
-        file: params.graph_xml.as_deref().map(xml::read_graphs).transpose()?,
+        file: params.graph_xml.as_deref().map(xml::read_graphs).transpose().map_err(Error::of_graph_file)?,
         fabric: Fabric::new(&system),
         system: &system,
         params,
@@ -133,7 +133,7 @@ impl Run<'_> {
     /// Takes a graph from the file or searches it; answers with its number of channels.
     fn find(&mut self, id: GraphId, pattern: Pattern, channels: (usize, usize)) -> Result<usize, Error> {
         let given = match &self.file {
-            Some(file) => dump::load(file, self.system, id, self.params)?,
+            Some(file) => dump::load(file, self.system, id, self.params).map_err(Error::of_graph_file)?,
             None => None,
         };
         let graph = given.unwrap_or_else(|| {

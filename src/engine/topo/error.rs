@@ -27,6 +27,14 @@ pub enum Error {
 }
 
 impl Error {
+    /// Says that the graph file is meant: errors of a machine's own description carry no name, their reader knows it.
+    pub(crate) fn of_graph_file(self) -> Self {
+        match self {
+            Self::Xml { line, problem } => Self::Machine(format!("NCCL_GRAPH_FILE: line {line}: {problem}")),
+            other => other,
+        }
+    }
+
     /// A machine that cannot be.
     pub(crate) fn machine(text: impl Into<String>) -> Self {
         Self::Machine(text.into())
