@@ -122,8 +122,10 @@ fn ways(collective: Collective, shm: bool) -> Vec<(Algorithm, Protocol)> {
     for &algorithm in Algorithm::ALL {
         for &protocol in Protocol::ALL {
             let exists = chorus::engine::tuning::host::exists(collective, algorithm, protocol);
-            // Two-shot needs the peers' buffers, which SHM does not reach: that refusal has a test of its own.
-            if exists && !(shm && algorithm == Algorithm::TwoShot) {
+            // Two-shot and direct one-shot need the peers' buffers, which SHM does not reach: that refusal has a test of its own.
+            let is_direct =
+                matches!(algorithm, Algorithm::OneShot | Algorithm::TwoShot) && protocol == Protocol::Simple;
+            if exists && !(shm && is_direct) {
                 ways.push((algorithm, protocol));
             }
         }

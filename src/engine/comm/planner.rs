@@ -12,7 +12,7 @@ use crate::engine::plan::{self, Layout, Plan};
 use crate::engine::tuning::constants::host as profile;
 use crate::engine::tuning::host::{Choice, Forced, HostModel};
 use crate::engine::tuning::tuner::Rule;
-use crate::engine::types::{Algorithm, Collective, DataType, RedOp};
+use crate::engine::types::{Algorithm, Collective, DataType, Protocol, RedOp};
 
 /// What a plan depends on. `scale` holds PreMulSum's scalar as bits, so that keys can be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -153,7 +153,8 @@ impl Planner {
         let run = match choice.algorithm {
             _ if self.model.n_ranks == 1 => Run::Local,
             Algorithm::OneShot => {
-                Run::Symmetric(self.shape(Shots::One, key.collective, (dtype, count), reducer))
+                let shots = if choice.protocol == Protocol::LL { Shots::One } else { Shots::OneDirect };
+                Run::Symmetric(self.shape(shots, key.collective, (dtype, count), reducer))
             }
             Algorithm::TwoShot => {
                 Run::Symmetric(self.shape(Shots::Two, key.collective, (dtype, count), reducer))

@@ -8,6 +8,8 @@ pub mod host {
 
     /// Time of one-shot and two-shot beside the bytes they move, µs: (ranks ≤ CPUs, each further rank per CPU).
     pub const ONESHOT_LATENCY: (f64, f64) = (0.25, 2.5); // estimate, not measured
+    /// As above, for one-shot that reads inputs where they lie.
+    pub const DIRECT_LATENCY: (f64, f64) = (0.35, 2.6); // estimate, not measured
     /// As above; two-shot completes one step later.
     pub const TWOSHOT_LATENCY: (f64, f64) = (0.6, 2.6); // estimate, not measured
 

@@ -58,7 +58,7 @@ pub fn exists(collective: Collective, algorithm: Algorithm, protocol: Protocol) 
     use Algorithm::{OneShot, Ring, Tree, TwoShot};
     match (collective, algorithm) {
         (Collective::AllReduce, Ring | Tree) | (Collective::AllGather, Ring) => true,
-        (Collective::AllReduce | Collective::AllGather, OneShot) => protocol == Protocol::LL,
+        (Collective::AllReduce | Collective::AllGather, OneShot) => protocol != Protocol::LL128,
         (Collective::AllReduce | Collective::AllGather, TwoShot) => protocol == Protocol::Simple,
         _ => false,
     }
@@ -84,17 +84,22 @@ impl HostModel {
     }
 
     /// Why the combination cannot run here, although it exists.
-    fn obstacle(&self, algorithm: Algorithm, input_bytes: u64) -> Option<String> {
+    fn obstacle(&self, algorithm: Algorithm, protocol: Protocol, input_bytes: u64) -> Option<String> {
         match algorithm {
             Algorithm::OneShot | Algorithm::TwoShot if self.n_hosts > 1 || !self.shares_control => {
                 Some(format!("{algorithm} needs all ranks on one host"))
             }
-            Algorithm::TwoShot if !self.is_peer_mapped => {
-                Some("twoshot needs peer access to every rank's buffers (NCCL_P2P_DISABLE, or descriptors could not be passed)".into())
+            Algorithm::OneShot | Algorithm::TwoShot
+                if protocol == Protocol::Simple && !self.is_peer_mapped =>
+            {
+                Some(format!(
+                    "{algorithm} with simple needs peer access to every rank's buffers (NCCL_P2P_DISABLE, or descriptors could not be passed)"
+                ))
             }
-            Algorithm::OneShot if input_bytes > profile::ONESHOT_MAX => {
-                Some(format!("oneshot carries at most {} bytes a rank, not {input_bytes}", profile::ONESHOT_MAX))
-            }
+            Algorithm::OneShot if input_bytes > profile::ONESHOT_MAX => Some(format!(
+                "oneshot carries at most {} bytes a rank, not {input_bytes}",
+                profile::ONESHOT_MAX
+            )),
             _ => None,
         }
     }
@@ -108,6 +113,10 @@ impl HostModel {
         let wait = |(base, excess): (f64, f64)| base + excess * self.excess() * cpus;
         let rate = |traffic: f64, footprint: f64| self.move_us(traffic, footprint);
         match choice.algorithm {
+            Algorithm::OneShot if choice.protocol == Protocol::Simple => {
+                let results = if gather { n } else { 1.0 };
+                wait(profile::DIRECT_LATENCY) + rate(n * bytes * (n + results), 2.0 * n * bytes)
+            }
             Algorithm::OneShot => {
                 // Every rank writes its payload, reads all of them, writes its result.
                 let results = if gather { n } else { 1.0 };
@@ -173,7 +182,7 @@ impl HostModel {
                 if !named && !self.is_allowed(collective, algorithm, protocol, symmetric) {
                     continue;
                 }
-                if let Some(obstacle) = self.obstacle(algorithm, input_bytes) {
+                if let Some(obstacle) = self.obstacle(algorithm, protocol, input_bytes) {
                     obstacles.push(obstacle);
                     continue;
                 }

@@ -3,6 +3,7 @@
 //! | part | written by | read by |
 //! | --- | --- | --- |
 //! | [`PostLine`] ×[`DEPTH`] and their payload rooms | the owner | all ranks |
+//! | [`Reads`] | the owner | all ranks |
 //! | [`Claims`] (rank 0's segment only) | all ranks | all ranks |
 //! | [`Bell`] (rank 0's segment only) | all ranks | all ranks |
 //! | [`ProgressLine`] | the owner | watchers |
@@ -12,6 +13,9 @@
 //! order sees the arguments. A rank posts at most [`RUN_AHEAD`] operations beyond the last it completed. So whoever posts `k + DEPTH` has
 //! completed `k + DEPTH - RUN_AHEAD`, hence saw everybody's post of it, hence everybody has completed `k + DEPTH - 2 RUN_AHEAD = k`:
 //! line and payload `k mod DEPTH` have no reader left.
+//!
+//! **Reads**: where a post says "my input lies there" its owner may not change that input, nor call the operation complete, before every
+//! rank has said that it is done reading. A rank combines in order, so one number that only grows says it for all operations so far.
 //!
 //! **Claims**: `next` and `done` only grow, over all operations together. Every rank derives the same number of chunks per operation,
 //! so the range of an operation is known to all; a chunk is taken with a compare-exchange that never passes the end of the range.
@@ -69,6 +73,33 @@ impl PostLine {
     #[cfg(not(loom))]
     pub(crate) fn inline_payload(&self) -> *const u8 {
         self.args.as_ptr().cast()
+    }
+}
+
+/// How far the owner is with reading other ranks' inputs.
+#[repr(C, align(64))]
+#[derive(Debug)]
+pub struct Reads {
+    upto: AtomicU64,
+}
+
+impl Reads {
+    /// Nothing was read yet.
+    #[cfg(loom)]
+    pub fn new() -> Self {
+        Self { upto: AtomicU64::new(0) }
+    }
+
+    /// Says that the inputs of all operations up to `seq` have been read. Only the owner calls this.
+    #[inline]
+    pub fn finish(&self, seq: u64) {
+        self.upto.store(seq, Ordering::Release);
+    }
+
+    /// Whether the owner has read the inputs of operation `seq`; then they may be changed.
+    #[inline]
+    pub fn has_read(&self, seq: u64) -> bool {
+        self.upto.load(Ordering::Acquire) >= seq
     }
 }
 
@@ -151,7 +182,9 @@ pub struct ProgressLine {
 
 #[cfg(not(loom))]
 mod view {
-    use super::{Bell, CONTROL_BYTES, Claims, DEPTH, INLINE_BYTES, PostLine, ProgressLine, ROOM_BYTES};
+    use super::{
+        Bell, CONTROL_BYTES, Claims, DEPTH, INLINE_BYTES, PostLine, ProgressLine, ROOM_BYTES, Reads,
+    };
     use crate::engine::device::host::region::Mapping;
     use std::sync::Arc;
 
@@ -159,6 +192,7 @@ mod view {
     /// The lines of consecutive operations stand apart: a prefetcher that loads neighbours would share the next one too early.
     const POST_APART: usize = 128;
     const PROGRESS: usize = 1024;
+    const READS: usize = 1280;
     const CLAIMS: usize = 1536;
     const BELL: usize = 2048;
     const ROOMS: usize = 4096;
@@ -200,6 +234,12 @@ mod view {
         pub fn room(&self, seq: u64) -> *mut u8 {
             // SAFETY: all rooms lie inside the control part.
             unsafe { self.mapping.base().add(ROOMS + (seq as usize % DEPTH) * ROOM_BYTES) }
+        }
+
+        /// How far the owner is with reading.
+        #[inline]
+        pub fn reads(&self) -> &Reads {
+            self.part(READS)
         }
 
         /// The claim counters (meaningful in rank 0's segment).

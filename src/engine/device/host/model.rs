@@ -9,7 +9,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 
-use super::control::{Claims, PostLine};
+use super::control::{Claims, PostLine, Reads};
 use super::fifo::{Flag, RecvEnd, RecvLines, SendEnd, SendLines, Target};
 use crate::engine::types::Protocol;
 
@@ -185,6 +185,32 @@ fn loom_a_post_shows_its_arguments() {
         let thread = thread::spawn(move || theirs.post(1, &[11, 12]));
         wait_until(|| line.is_posted(1));
         assert_eq!((line.arg(0), line.arg(1)), (11, 12));
+        thread.join().unwrap();
+    });
+}
+
+/// A rank lends its input by a post and changes it for the next one as soon as the reader says that it is done.
+#[test]
+fn loom_a_lent_input_is_unchanged_while_it_is_read() {
+    check(|| {
+        let shared = Arc::new((PostLine::new(), Reads::new(), UnsafeCell::new(0u64)));
+        let theirs = shared.clone();
+        let thread = thread::spawn(move || {
+            let (line, reads, input) = &*theirs;
+            for seq in 1..=2 {
+                wait_until(|| line.is_posted(seq));
+                // SAFETY: loom checks that nobody writes the cell.
+                assert_eq!(input.with(|cell| unsafe { *cell }), seq);
+                reads.finish(seq);
+            }
+        });
+        let (line, reads, input) = &*shared;
+        for seq in 1..=2 {
+            // SAFETY: loom checks that nobody else accesses the cell.
+            input.with_mut(|cell| unsafe { *cell = seq });
+            line.post(seq, &[]);
+            wait_until(|| reads.has_read(seq));
+        }
         thread.join().unwrap();
     });
 }

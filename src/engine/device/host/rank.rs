@@ -112,6 +112,29 @@ impl Queue {
             self.n_ahead += 1;
         }
     }
+
+    /// Combines posted one-shot operations behind a head that only waits for peers to read its input, as far as none of them writes what
+    /// is still read. They stay in the queue until it is their turn. Whether anything moved.
+    #[inline]
+    fn combine_ahead(&mut self) -> bool {
+        let mut moved = false;
+        for i in 1..=self.n_ahead {
+            let Task::Symmetric(next) = &self.tasks[i].task else { break };
+            let is_free = self.tasks.iter().take(i).all(|queued| match &queued.task {
+                Task::Symmetric(op) => next.can_overtake(op, self.team.n_ranks()),
+                _ => false,
+            });
+            let Task::Symmetric(next) = &mut self.tasks[i].task else { break };
+            if next.is_combined() {
+                continue;
+            }
+            if !is_free || !next.combine_early(&mut self.team) {
+                break;
+            }
+            moved = true;
+        }
+        moved
+    }
 }
 
 /// One rank of this process.
@@ -225,7 +248,7 @@ impl RankCore {
             return Progress::Advanced;
         }
         queue.run_ahead();
-        progress
+        if queue.n_ahead > 0 && queue.combine_ahead() { Progress::Advanced } else { progress }
     }
 
     /// Polls this rank unless somebody else is doing so. `None`: somebody else is.

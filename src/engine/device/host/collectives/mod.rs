@@ -13,11 +13,13 @@ use super::Progress;
 use super::reduce::Reducer;
 use crate::engine::types::Collective;
 
-/// Which of the two runs.
+/// Which of them runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shots {
-    /// Payload in flag lines, every rank reduces for itself.
+    /// Payload in flag lines or rooms beside them, every rank reduces for itself.
     One,
+    /// Offsets in flag lines, every rank reads all inputs where they lie and reduces for itself.
+    OneDirect,
     /// Offsets in flag lines, whoever runs takes chunks of the load-reduce-store pass.
     Two,
 }
@@ -80,6 +82,8 @@ enum Phase {
     Start,
     /// Peers below the index have posted.
     Arrive(usize),
+    /// One-shot: combined here; peers below the index have read this rank's input.
+    Lent(usize),
     Work,
     Drain,
 }
@@ -104,7 +108,7 @@ impl Symmetric {
     #[inline]
     pub fn poll(&mut self, team: &mut Team) -> Progress {
         match self.shape.shots {
-            Shots::One => self.poll_one(team),
+            Shots::One | Shots::OneDirect => self.poll_one(team),
             Shots::Two => self.poll_two(team),
         }
     }
@@ -114,6 +118,10 @@ impl Symmetric {
         match self.phase {
             Phase::Start => (None, 0),
             Phase::Arrive(peers) => ((peers < team.peers.len()).then_some(peers), peers as u64),
+            Phase::Lent(peers) => {
+                let n_ranks = team.peers.len();
+                ((peers < n_ranks).then_some(peers), (n_ranks + peers) as u64)
+            }
             Phase::Work | Phase::Drain => (None, team.peers[0].control.claims().taken()),
         }
     }
@@ -121,18 +129,39 @@ impl Symmetric {
     /// Whether this operation can be posted although `earlier` is not complete: it is one-shot, has not started, and its input is
     /// not part of what `earlier` writes.
     pub fn can_follow(&self, earlier: &Self, n_ranks: usize) -> bool {
-        let start = self.operands.send as usize;
-        let blocks = if earlier.shape.collective == Collective::AllGather { n_ranks } else { 1 };
-        let written = earlier.operands.recv as usize;
         self.phase == Phase::Start
-            && self.shape.shots == Shots::One
-            && (written >= start + self.shape.input_bytes()
-                || start >= written + blocks * earlier.shape.input_bytes())
+            && self.shape.shots != Shots::Two
+            && are_apart(self.read_range(), earlier.written_range(n_ranks))
     }
 
     /// Whether this is a one-shot operation that is posted.
     pub fn is_posted(&self) -> bool {
-        self.shape.shots == Shots::One && self.phase != Phase::Start
+        self.shape.shots != Shots::Two && self.phase != Phase::Start
+    }
+
+    /// Whether this operation may be combined although peers still read the input of `earlier`, which is combined: it is posted and
+    /// writes nothing of that input.
+    pub fn can_overtake(&self, earlier: &Self, n_ranks: usize) -> bool {
+        matches!(self.phase, Phase::Arrive(_))
+            && self.shape.shots != Shots::Two
+            && matches!(earlier.phase, Phase::Lent(_))
+            && are_apart(self.written_range(n_ranks), earlier.read_range())
+    }
+
+    /// Whether this is a one-shot operation whose result is there.
+    pub fn is_combined(&self) -> bool {
+        matches!(self.phase, Phase::Lent(_))
+    }
+
+    /// Addresses of this rank's input: first byte, bytes.
+    fn read_range(&self) -> (usize, usize) {
+        (self.operands.send.addr(), self.shape.input_bytes())
+    }
+
+    /// Addresses of this rank's result: first byte, bytes.
+    fn written_range(&self, n_ranks: usize) -> (usize, usize) {
+        let blocks = if self.shape.collective == Collective::AllGather { n_ranks } else { 1 };
+        (self.operands.recv.addr(), blocks * self.shape.input_bytes())
     }
 
     /// Posts a one-shot operation before its turn; see [`Self::can_follow`].
@@ -140,12 +169,22 @@ impl Symmetric {
         self.post_ahead(team);
     }
 
+    /// Combines a posted one-shot operation before its turn, when all peers have posted it; see [`Self::can_overtake`].
+    pub fn combine_early(&mut self, team: &mut Team) -> bool {
+        self.combine_when_posted(team)
+    }
+
     /// Chunks of two-shot work that are known to be taken, for the watch.
     pub fn step(&self) -> u64 {
         match self.phase {
             Phase::Start => 0,
             Phase::Arrive(peers) => peers as u64,
-            Phase::Work | Phase::Drain => 1 << 32,
+            Phase::Lent(_) | Phase::Work | Phase::Drain => 1 << 32,
         }
     }
+}
+
+/// Whether two ranges (first byte, bytes) share no byte.
+fn are_apart((a, a_bytes): (usize, usize), (b, b_bytes): (usize, usize)) -> bool {
+    a >= b + b_bytes || b >= a + a_bytes
 }

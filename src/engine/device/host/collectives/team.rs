@@ -86,6 +86,12 @@ impl Team {
         (from..self.peers.len()).find(|&p| !self.peers[p].control.post(seq).is_posted(seq))
     }
 
+    /// The first peer from `from` on that still may read inputs of operation `seq`.
+    #[inline]
+    pub(super) fn first_reader(&self, seq: u64, from: usize) -> Option<usize> {
+        (from..self.peers.len()).find(|&p| !self.peers[p].control.reads().has_read(seq))
+    }
+
     /// Enters the pages of the first `len` arena bytes of a peer in this process's page table, once.
     pub(super) fn populate(&mut self, peer: usize, len: usize) {
         let peer = &mut self.peers[peer];

@@ -64,6 +64,7 @@ impl Symmetric {
             }
             Phase::Drain if team.claims().is_done(end) => Progress::Done,
             Phase::Drain => Progress::Blocked { peer: None },
+            Phase::Lent(_) => unreachable!("invariant: two-shot lends for the whole operation"),
         }
     }
 

@@ -10,6 +10,7 @@ use super::element::{Bfloat16, E4m3, E5m2, Element, Half};
 use super::isa::{Baseline, Isa, LINE};
 use super::level::Level;
 use super::operator::{Max, Min, Operator, Prod, Sum};
+use super::plain;
 use super::store;
 #[cfg(target_arch = "x86_64")]
 use super::x86::{Avx2, Avx512};
@@ -21,6 +22,8 @@ pub(super) type Kernel = unsafe fn(&Reducer, &Job<'_>);
 
 /// Bytes of accumulators in a block.
 const BLOCK_BYTES: usize = 4096;
+/// The same for results that go round the caches: what is asked for ahead is then little enough to be there in time.
+const STREAMED_BLOCK_BYTES: usize = 1024;
 
 #[repr(C, align(64))]
 struct Scratch([MaybeUninit<u8>; BLOCK_BYTES]);
@@ -110,7 +113,9 @@ unsafe fn run<E: Element, O: Operator, I: Isa>(reducer: &Reducer, job: &Job<'_>)
     let (mut acc, mut spare) = (Scratch::new(), Scratch::new());
     let (acc, spare) = (acc.as_mut_ptr::<E::Acc>(), spare.as_mut_ptr::<E::Acc>());
     let divisor = if job.post { reducer.divisor } else { None };
-    let block = const { BLOCK_BYTES / size_of::<E::Acc>() };
+    let is_plain = E::IS_ACC && !(O::SCALES && job.sources.iter().any(|source| source.scale.is_some()));
+    let block_bytes = if is_plain && job.non_temporal { STREAMED_BLOCK_BYTES } else { BLOCK_BYTES };
+    let block = block_bytes / size_of::<E::Acc>();
     // All blocks but the first begin on a line of the first destination.
     let misaligned = job.destinations.first().map_or(0, |dst| dst.addr() % LINE);
     let (mut at, mut end) = (0, block - misaligned / size_of::<E>());
@@ -118,7 +123,11 @@ unsafe fn run<E: Element, O: Operator, I: Isa>(reducer: &Reducer, job: &Job<'_>)
         let n = end.min(job.n_elem) - at;
         // SAFETY: the block lies inside the caller's ranges and `n` inside the scratch arrays.
         unsafe {
-            fold_sources::<E, O, I>(job.sources, at, n, (acc, spare));
+            if is_plain {
+                plain::fold::<E, O>(job.sources, plain::Block { at, n, asks_ahead: job.non_temporal }, acc);
+            } else {
+                fold_sources::<E, O, I>(job.sources, at, n, (acc, spare));
+            }
             if let Some(n_ranks) = divisor {
                 for i in 0..n {
                     *acc.add(i) = E::divide(*acc.add(i), n_ranks);

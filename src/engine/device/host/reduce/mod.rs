@@ -16,6 +16,7 @@ mod kernel;
 mod level;
 mod narrow;
 mod operator;
+mod plain;
 mod slices;
 mod store;
 #[cfg(target_arch = "x86_64")]

@@ -67,7 +67,7 @@ pub(super) unsafe fn copy(src: *const u8, destinations: &[*mut u8], bytes: usize
 
 /// Asks for the lines of the next block while this one is stored: the processor's own prefetcher stops at every page.
 #[inline(always)]
-fn prefetch(src: *const u8, bytes: usize) {
+pub(super) fn prefetch(src: *const u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
     for line in 0..bytes / LINE {
         // SAFETY: every x86-64 CPU has it, and asking for a line changes nothing, whatever the address.
