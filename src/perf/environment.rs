@@ -19,7 +19,7 @@ const KNOWN: [&str; 8] = [
 ];
 
 /// What a report may hold: settings of the library and of the launch. Nothing else leaves this process.
-const RECORDED: [&str; 37] = [
+const RECORDED: [&str; 39] = [
     "NCCL_ALGO",
     "NCCL_PROTO",
     "NCCL_MIN_NCHANNELS",
@@ -51,6 +51,8 @@ const RECORDED: [&str; 37] = [
     "NCCL_TESTS_SPLIT",
     "NCCL_TESTS_SPLIT_MASK",
     "CHORUS_DEVICE_NAME",
+    "CHORUS_TWOSHOT_CHUNK",
+    "CHORUS_NON_TEMPORAL_FACTOR",
     "WORLD_SIZE",
     "OMPI_COMM_WORLD_SIZE",
     "OMPI_COMM_WORLD_LOCAL_SIZE",

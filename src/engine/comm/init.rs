@@ -26,7 +26,7 @@ use crate::engine::log::{self, Subsys};
 use crate::engine::plan;
 use crate::engine::transport::{PeerInfo, Reach, TransportKind, allow_p2p, p2p, share_kernel, shm};
 use crate::engine::tuning::filter::Filter;
-use crate::engine::tuning::host::HostModel;
+use crate::engine::tuning::host::{Cut, HostModel};
 use crate::engine::tuning::tuner::{Rule, Rules};
 use crate::engine::types::Protocol;
 use crate::env;
@@ -74,6 +74,8 @@ pub struct Settings {
     pub rules: Vec<Rule>,
     /// FIFO sizes.
     pub plan: plan::Params,
+    /// How two-shot work is cut (`CHORUS_TWOSHOT_CHUNK`, `CHORUS_NON_TEMPORAL_FACTOR`).
+    pub cut: Cut,
 }
 
 impl Settings {
@@ -100,6 +102,7 @@ impl Settings {
             cta_policy: text("NCCL_CTA_POLICY").map(|text| CtaPolicy::parse(&text)).transpose()?,
             rules: tuner_rules(text("NCCL_TUNER_CONFIG_FILE"))?,
             plan,
+            cut: Cut::from_lookup(&text).map_err(Error::InvalidUsage)?,
         };
         for name in [
             "NCCL_ALGO",
@@ -113,6 +116,8 @@ impl Settings {
             "NCCL_GRAPH_FILE",
             "NCCL_NET_MERGE_LEVEL",
             "NCCL_NET_FORCE_MERGE",
+            "CHORUS_TWOSHOT_CHUNK",
+            "CHORUS_NON_TEMPORAL_FACTOR",
         ] {
             if let Some(value) = text(name) {
                 log::setting(name, value);
@@ -244,6 +249,7 @@ fn host_model(settings: &Settings, peers: &[PeerInfo], n_hosts: usize, n_channel
         filter: settings.filter.clone(),
         symmetric_anyway: settings.symmetric_anyway,
         n_channels: n_channels.min(MAX_CHANNELS) as u32,
+        cut: settings.cut,
     }
 }
 

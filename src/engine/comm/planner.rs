@@ -9,7 +9,6 @@ use crate::engine::device::host::reduce::Reducer;
 use crate::engine::error::{Error, Result};
 use crate::engine::log::{self, Subsys};
 use crate::engine::plan::{self, Layout, Plan};
-use crate::engine::tuning::constants::host as profile;
 use crate::engine::tuning::host::{Choice, Forced, HostModel};
 use crate::engine::tuning::tuner::Rule;
 use crate::engine::types::{Algorithm, Collective, DataType, Protocol, RedOp};
@@ -189,7 +188,7 @@ impl Planner {
         let elem_bytes = dtype.size();
         let n_ranks = self.model.n_ranks;
         let input = (n_elem * elem_bytes) as u64;
-        let (least, most, per_cpu) = profile::TWOSHOT_CHUNK;
+        let (least, most, per_cpu) = self.model.cut.chunk;
         let workers = self.model.n_cpus.clamp(1, n_ranks) as u64;
         // AllGather already has a chunk for each source block.
         let pieces = if collective == Collective::AllGather { n_ranks as u64 } else { 1 };
@@ -210,7 +209,7 @@ impl Planner {
         let inputs = self.model.n_ranks as u64;
         let results = if collective == Collective::AllGather { inputs * inputs } else { inputs };
         let footprint = (inputs + results) * input_bytes;
-        footprint as f64 > self.model.cache_bytes as f64 * profile::NON_TEMPORAL_FACTOR
+        footprint as f64 > self.model.cache_bytes as f64 * self.model.cut.non_temporal_factor
     }
 }
 

@@ -30,6 +30,51 @@ pub struct Forced {
     pub n_channels: Option<u32>,
 }
 
+/// How two-shot work is cut and stored: what a calibration varies. Must be equal on all ranks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cut {
+    /// Bytes of one chunk of two-shot work: least, most, and chunks a CPU should get.
+    pub chunk: (u64, u64, u64),
+    /// Sum of inputs and results from which results go past the caches, as a multiple of the last-level cache.
+    pub non_temporal_factor: f64,
+}
+
+impl Default for Cut {
+    fn default() -> Self {
+        Self { chunk: profile::TWOSHOT_CHUNK, non_temporal_factor: profile::NON_TEMPORAL_FACTOR }
+    }
+}
+
+impl Cut {
+    /// The defaults, changed by `CHORUS_TWOSHOT_CHUNK` (`least,most,per_cpu`, bytes) and `CHORUS_NON_TEMPORAL_FACTOR`.
+    ///
+    /// # Errors
+    /// Names the variable and what it should hold.
+    pub fn from_lookup(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Self, String> {
+        let mut cut = Self::default();
+        if let Some(text) = lookup("CHORUS_TWOSHOT_CHUNK") {
+            let numbers: Result<Vec<u64>, _> = text.split(',').map(|word| word.trim().parse()).collect();
+            cut.chunk = match numbers.as_deref() {
+                Ok(&[least, most, per_cpu]) if 64 <= least && least <= most && per_cpu > 0 => {
+                    (least, most, per_cpu)
+                }
+                _ => {
+                    return Err(format!(
+                        "CHORUS_TWOSHOT_CHUNK {text:?}: expected least,most,per_cpu with 64 <= least <= most and per_cpu > 0"
+                    ));
+                }
+            };
+        }
+        if let Some(text) = lookup("CHORUS_NON_TEMPORAL_FACTOR") {
+            cut.non_temporal_factor = match text.trim().parse() {
+                Ok(factor) if factor >= 0.0 => factor,
+                _ => return Err(format!("CHORUS_NON_TEMPORAL_FACTOR {text:?}: expected a number from 0")),
+            };
+        }
+        Ok(cut)
+    }
+}
+
 /// What the choice depends on; equal on all ranks.
 #[derive(Clone, Debug)]
 pub struct HostModel {
@@ -51,6 +96,8 @@ pub struct HostModel {
     pub symmetric_anyway: bool,
     /// Channels of the graphs, after NCCL_MIN_NCHANNELS and NCCL_MAX_NCHANNELS.
     pub n_channels: u32,
+    /// How two-shot work is cut.
+    pub cut: Cut,
 }
 
 /// Whether the combination exists for a collective at all.
@@ -132,7 +179,7 @@ impl HostModel {
 
     /// Time to load and store `traffic` bytes, all ranks together, when `footprint` bytes are touched, µs.
     fn move_us(&self, traffic: f64, footprint: f64) -> f64 {
-        if footprint > self.cache_bytes as f64 * profile::NON_TEMPORAL_FACTOR {
+        if footprint > self.cache_bytes as f64 * self.cut.non_temporal_factor {
             traffic / 1e3 / profile::MEMORY_GB_PER_S
         } else {
             let cpus = self.n_cpus.min(self.n_ranks).max(1) as f64;
@@ -252,6 +299,7 @@ mod tests {
             filter: Filter::parse(None, None).unwrap(),
             symmetric_anyway: false,
             n_channels: 2,
+            cut: Cut::default(),
         }
     }
 
@@ -268,6 +316,21 @@ mod tests {
                 Algorithm::TwoShot
             );
         }
+    }
+
+    #[test]
+    fn a_calibration_changes_the_cut_and_nonsense_is_refused() {
+        let read = |name: &'static str, text: &'static str| {
+            Cut::from_lookup(&move |asked| (asked == name).then(|| text.to_owned()))
+        };
+        assert_eq!(read("CHORUS_TWOSHOT_CHUNK", "64, 128,2").unwrap().chunk, (64, 128, 2));
+        assert_eq!(read("CHORUS_NON_TEMPORAL_FACTOR", "1.5").unwrap().non_temporal_factor, 1.5);
+        assert_eq!(read("ANOTHER", "x").unwrap(), Cut::default());
+        for text in ["", "64", "64,32,1", "64,128,0", "1,2,3", "64,128,1,1"] {
+            assert!(read("CHORUS_TWOSHOT_CHUNK", text).unwrap_err().contains("least,most,per_cpu"), "{text}");
+        }
+        assert!(read("CHORUS_NON_TEMPORAL_FACTOR", "-1").is_err());
+        assert!(read("CHORUS_NON_TEMPORAL_FACTOR", "NaN").is_err());
     }
 
     #[test]
