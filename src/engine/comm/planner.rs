@@ -200,6 +200,7 @@ impl Planner {
             elem_bytes,
             n_elem,
             chunk_elem: chunk as usize / elem_bytes,
+            n_shares: workers as usize,
             non_temporal: self.exceeds_caches(collective, input),
         }
     }

@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | [`PostLine`] ×[`DEPTH`] and their payload rooms | the owner | all ranks |
 //! | [`Reads`] | the owner | all ranks |
-//! | [`Claims`] (rank 0's segment only) | all ranks | all ranks |
+//! | [`Claims`] (of the share of the owner's number) | all ranks | all ranks |
 //! | [`Bell`] (rank 0's segment only) | all ranks | all ranks |
 //! | [`ProgressLine`] | the owner | watchers |
 //! | connection directory, tail and head lines | see `fifo` | see `fifo` |
@@ -17,8 +17,8 @@
 //! **Reads**: where a post says "my input lies there" its owner may not change that input, nor call the operation complete, before every
 //! rank has said that it is done reading. A rank combines in order, so one number that only grows says it for all operations so far.
 //!
-//! **Claims**: `next` and `done` only grow, over all operations together. Every rank derives the same number of chunks per operation,
-//! so the range of an operation is known to all; a chunk is taken with a compare-exchange that never passes the end of the range.
+//! **Claims**: `next` and `done` only grow, over all operations together. Every rank derives the same number of chunks per operation and
+//! share, so the range of an operation is known to all; a chunk is taken with a compare-exchange that never passes the end of the range.
 
 use crate::engine::sync::{AtomicU32, AtomicU64, Ordering};
 
@@ -142,6 +142,12 @@ impl Claims {
         self.done.0.fetch_add(chunks, Ordering::AcqRel) + chunks
     }
 
+    /// Whether all chunks below `end` are taken.
+    #[inline]
+    pub fn is_taken(&self, end: u64) -> bool {
+        self.next.0.load(Ordering::Relaxed) >= end
+    }
+
     /// Chunks taken so far, over all operations.
     pub fn taken(&self) -> u64 {
         self.next.0.load(Ordering::Relaxed)
@@ -242,7 +248,7 @@ mod view {
             self.part(READS)
         }
 
-        /// The claim counters (meaningful in rank 0's segment).
+        /// The claim counters of the share of the owner's number.
         #[inline]
         pub fn claims(&self) -> &Claims {
             self.part(CLAIMS)

@@ -39,6 +39,8 @@ pub struct Shape {
     pub n_elem: usize,
     /// Elements of one chunk of two-shot work.
     pub chunk_elem: usize,
+    /// Shares that two-shot work is laid out in: as many as ranks can work at a time.
+    pub n_shares: usize,
     /// Whether results go past the caches.
     pub non_temporal: bool,
 }
@@ -49,11 +51,42 @@ impl Shape {
         self.n_elem * self.elem_bytes
     }
 
-    /// Chunks of a two-shot pass over `n_ranks` ranks: AllGather's are per source block.
-    pub fn n_chunks(&self, n_ranks: usize) -> u64 {
-        let per_input = self.n_elem.div_ceil(self.chunk_elem) as u64;
-        if self.collective == Collective::AllGather { per_input * n_ranks as u64 } else { per_input }
+    /// Elements of a share of AllReduce, the last one's may be fewer: whole cache lines.
+    fn share_elem(&self) -> usize {
+        self.n_elem.div_ceil(self.n_shares).next_multiple_of((64 / self.elem_bytes).max(1))
     }
+
+    /// Chunks of each share of a two-shot pass over `n_ranks` ranks. Shares count alike; the last chunks of some may be empty.
+    pub fn share_chunks(&self, n_ranks: usize) -> usize {
+        if self.collective == Collective::AllGather {
+            self.n_elem.div_ceil(self.chunk_elem) * n_ranks.div_ceil(self.n_shares)
+        } else {
+            self.share_elem().div_ceil(self.chunk_elem)
+        }
+    }
+
+    /// What a chunk of a share is.
+    pub fn piece(&self, share: usize, chunk: usize) -> Piece {
+        let (block, first, end) = if self.collective == Collective::AllGather {
+            let per_input = self.n_elem.div_ceil(self.chunk_elem);
+            (share + self.n_shares * (chunk / per_input), chunk % per_input * self.chunk_elem, self.n_elem)
+        } else {
+            let first = share * self.share_elem();
+            (0, first + chunk * self.chunk_elem, (first + self.share_elem()).min(self.n_elem))
+        };
+        Piece { block, first, n_elem: self.chunk_elem.min(end.saturating_sub(first)) }
+    }
+}
+
+/// One chunk of two-shot work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The rank whose input it is, of AllGather; there may be no such rank.
+    pub block: usize,
+    /// First element.
+    pub first: usize,
+    /// Elements; none when the share has less.
+    pub n_elem: usize,
 }
 
 /// This rank's part of a call: where its buffers lie.
@@ -84,8 +117,10 @@ enum Phase {
     Arrive(usize),
     /// One-shot: combined here; peers below the index have read this rank's input.
     Lent(usize),
-    Work,
-    Drain,
+    /// Two-shot: shares so far from this rank's own are taken.
+    Work(usize),
+    /// Two-shot: shares below the index are finished.
+    Drain(usize),
 }
 
 /// One running symmetric operation of one rank.
@@ -122,7 +157,7 @@ impl Symmetric {
                 let n_ranks = team.peers.len();
                 ((peers < n_ranks).then_some(peers), (n_ranks + peers) as u64)
             }
-            Phase::Work | Phase::Drain => (None, team.peers[0].control.claims().taken()),
+            Phase::Work(_) | Phase::Drain(_) => (None, team.claims(0).taken()),
         }
     }
 
@@ -179,7 +214,7 @@ impl Symmetric {
         match self.phase {
             Phase::Start => 0,
             Phase::Arrive(peers) => peers as u64,
-            Phase::Lent(_) | Phase::Work | Phase::Drain => 1 << 32,
+            Phase::Lent(_) | Phase::Work(_) | Phase::Drain(_) => 1 << 32,
         }
     }
 }
@@ -187,4 +222,44 @@ impl Symmetric {
 /// Whether two ranges (first byte, bytes) share no byte.
 fn are_apart((a, a_bytes): (usize, usize), (b, b_bytes): (usize, usize)) -> bool {
     a >= b + b_bytes || b >= a + a_bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::types::{DataType, RedOp};
+
+    #[test]
+    fn pieces_cover_every_element_of_every_block_once() {
+        for collective in [Collective::AllReduce, Collective::AllGather] {
+            for (n_ranks, n_shares) in [(2, 1), (2, 2), (3, 2), (8, 2), (5, 4), (7, 7)] {
+                for n_elem in [1, 15, 16, 17, 100, 1000, 4097] {
+                    let reducer = Reducer::new(DataType::Float, RedOp::Sum, n_ranks);
+                    let (shots, elem_bytes, chunk_elem) = (Shots::Two, 4, 96);
+                    let shape = Shape {
+                        collective,
+                        shots,
+                        reducer,
+                        elem_bytes,
+                        n_elem,
+                        chunk_elem,
+                        n_shares,
+                        non_temporal: false,
+                    };
+                    let blocks = if collective == Collective::AllGather { n_ranks } else { 1 };
+                    let mut times = vec![0; blocks * n_elem];
+                    for share in 0..n_shares {
+                        for chunk in 0..shape.share_chunks(n_ranks) {
+                            let piece = shape.piece(share, chunk);
+                            let elements = piece.first..piece.first + piece.n_elem;
+                            elements
+                                .filter(|_| piece.block < blocks)
+                                .for_each(|i| times[piece.block * n_elem + i] += 1);
+                        }
+                    }
+                    assert!(times.iter().all(|&t| t == 1), "{collective} {n_ranks} {n_shares} {n_elem}");
+                }
+            }
+        }
+    }
 }

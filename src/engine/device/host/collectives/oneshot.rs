@@ -52,7 +52,7 @@ impl Symmetric {
                 }
                 None => return Progress::Done,
             },
-            Phase::Start | Phase::Work | Phase::Drain => {
+            Phase::Start | Phase::Work(_) | Phase::Drain(_) => {
                 unreachable!("invariant: one-shot has no shared work")
             }
         };

@@ -29,7 +29,7 @@ pub struct Team {
     pub policy: Policy,
     /// Symmetric operations started so far; equal on all ranks once they have started the same operation.
     pub(super) seq: u64,
-    /// Two-shot chunks of all operations started so far.
+    /// Two-shot chunks of each share in all operations started so far.
     pub(super) chunks: u64,
     /// Room for the sources of one reduction.
     pub(super) sources: Vec<Source>,
@@ -70,8 +70,9 @@ impl Team {
         self.peers[0].control.bell()
     }
 
-    pub(super) fn claims(&self) -> &Claims {
-        self.peers[0].control.claims()
+    /// Who takes the chunks of a share: the rank of that number lends its counters.
+    pub(super) fn claims(&self, share: usize) -> &Claims {
+        self.peers[share].control.claims()
     }
 
     /// Wakes who sleeps.

@@ -1,14 +1,15 @@
 //! Two-shot: load from everybody, reduce, store to everybody, in one pass over memory.
 //!
-//! Every rank posts where its buffers lie. Once all have posted, the work of the whole operation lies open in chunks, and **whoever
-//! runs takes the next chunk**: reads it from all inputs, reduces it in the cache, writes it to all results. So a rank that waits for
-//! a CPU delays nobody but by its arrival, and the last to arrive can do everything when the others are not running.
-//! An operation is complete when all chunks are finished, which every rank sees in one counter.
+//! Every rank posts where its buffers lie. Once all have posted, the work of the whole operation lies open in chunks, in as many shares
+//! as ranks can work at a time. A rank takes chunks of the share of its number first (of AllGather: of its own input, which its own cache
+//! knows best), then of the others, so **whoever runs takes what is left**: a chunk is read from all inputs, reduced in the cache, written
+//! to all results. So a rank that waits for a CPU delays nobody but by its arrival, and the last to arrive can do everything when the
+//! others are not running. An operation is complete when all chunks are finished, which every rank sees in a counter per share.
 //!
 //! Steps: 2 (arrive, complete). Bytes moved by all ranks together: each input read once, each result written once, which is the floor.
 //! Needs all arenas mapped. In place is safe: a chunk is read completely before it is written, and nobody else touches it.
 
-use super::{Phase, Symmetric, Team};
+use super::{Phase, Piece, Symmetric, Team};
 use crate::engine::device::host::Progress;
 use crate::engine::device::host::reduce::{Job, Source};
 use crate::engine::types::Collective;
@@ -27,7 +28,6 @@ mod arg {
 impl Symmetric {
     #[inline]
     pub(super) fn poll_two(&mut self, team: &mut Team) -> Progress {
-        let end = self.first_chunk + self.shape.n_chunks(team.n_ranks());
         match self.phase {
             Phase::Start => {
                 self.arrive(team);
@@ -47,24 +47,53 @@ impl Symmetric {
                     let len = team.peers[peer].control.post(self.seq).arg(arg::ARENA_LEN) as usize;
                     team.populate(peer, len);
                 }
-                self.phase = Phase::Work;
+                self.phase = Phase::Work(0);
                 self.poll_two(team)
             }
-            Phase::Work => {
-                let Some(chunk) = team.claims().claim(end) else {
-                    self.phase = Phase::Drain;
-                    return self.poll_two(team);
-                };
-                self.work(team, (chunk - self.first_chunk) as usize);
-                if team.claims().finish(1) == end {
-                    team.ring();
-                    return Progress::Done;
+            Phase::Work(from) => self.take_chunk(team, from),
+            Phase::Drain(from) => {
+                let end = self.end(team);
+                match (from..self.shape.n_shares).find(|&share| !team.claims(share).is_done(end)) {
+                    Some(share) => {
+                        self.phase = Phase::Drain(share);
+                        Progress::Blocked { peer: None }
+                    }
+                    None => Progress::Done,
                 }
-                Progress::Advanced
             }
-            Phase::Drain if team.claims().is_done(end) => Progress::Done,
-            Phase::Drain => Progress::Blocked { peer: None },
             Phase::Lent(_) => unreachable!("invariant: two-shot lends for the whole operation"),
+        }
+    }
+
+    /// The count of chunks at which a share of this operation is finished.
+    fn end(&self, team: &Team) -> u64 {
+        self.first_chunk + self.shape.share_chunks(team.n_ranks()) as u64
+    }
+
+    /// Does one chunk of the next share that has any left, and looks whether that was the last work of all.
+    fn take_chunk(&mut self, team: &mut Team, from: usize) -> Progress {
+        let end = self.end(team);
+        let mut worked = false;
+        for distance in from..self.shape.n_shares {
+            let share = (team.me + distance) % self.shape.n_shares;
+            self.phase = Phase::Work(distance);
+            if worked && !team.claims(share).is_taken(end) {
+                return Progress::Advanced;
+            }
+            let Some(chunk) = team.claims(share).claim(end) else { continue };
+            self.work(team, self.shape.piece(share, (chunk - self.first_chunk) as usize));
+            if team.claims(share).finish(1) == end {
+                team.ring();
+            }
+            worked = true;
+            if !team.claims(share).is_taken(end) {
+                return Progress::Advanced;
+            }
+        }
+        self.phase = Phase::Drain(0);
+        match self.poll_two(team) {
+            Progress::Blocked { .. } if worked => Progress::Advanced,
+            other => other,
         }
     }
 
@@ -72,7 +101,7 @@ impl Symmetric {
         team.seq += 1;
         self.seq = team.seq;
         self.first_chunk = team.chunks;
-        team.chunks += self.shape.n_chunks(team.n_ranks());
+        team.chunks += self.shape.share_chunks(team.n_ranks()) as u64;
         let mut args = [0u64; arg::COUNT];
         args[arg::SEND] = self.operands.send_offset as u64;
         args[arg::RECV] = self.operands.recv_offset as u64;
@@ -82,12 +111,12 @@ impl Symmetric {
         team.peers[team.me].control.post(self.seq).post(self.seq, &args);
     }
 
-    /// Loads, reduces and stores chunk `chunk` of this operation.
-    fn work(&self, team: &mut Team, chunk: usize) {
-        let per_input = self.shape.n_elem.div_ceil(self.shape.chunk_elem);
-        let (block, part) = (chunk / per_input, chunk % per_input);
-        let first = part * self.shape.chunk_elem;
-        let n_elem = self.shape.chunk_elem.min(self.shape.n_elem - first);
+    /// Loads, reduces and stores a piece of this operation.
+    fn work(&self, team: &mut Team, piece: Piece) {
+        let Piece { block, first, n_elem } = piece;
+        if n_elem == 0 || block >= team.n_ranks() {
+            return;
+        }
         let at = first * self.shape.elem_bytes;
         let Team { peers, sources, destinations, .. } = team;
         sources.clear();
