@@ -1,37 +1,36 @@
 //! Every calibrated number. A line ends with machine, date and the record it came from; the numbers of [`nccl`] share one origin.
 
-/// The host device: ranks on the CPUs of one machine. Lines marked as estimates were set by hand before anything was measured and wait
-/// for a calibration; lines without the mark name their record.
+/// The host device: ranks on the CPUs of one machine.
 pub mod host {
     /// Largest input that one-shot may carry, bytes: the payload room of the control pages.
     pub const ONESHOT_MAX: u64 = 64 << 10;
 
-    /// Time of one-shot and two-shot beside the bytes they move, µs: (ranks ≤ CPUs, each further rank per CPU).
-    pub const ONESHOT_LATENCY: (f64, f64) = (0.25, 2.5); // estimate, not measured
+    /// Time of one-shot in rooms beside the bytes it moves, µs: (ranks ≤ CPUs, each further rank per CPU and CPU).
+    pub const ONESHOT_LATENCY: (f64, f64) = (0.22, 0.67); // 2-core EPYC VM, 2026-11-30, results/2026-11-30-zen4-2core-host-profile
     /// As above, for one-shot that reads inputs where they lie.
-    pub const DIRECT_LATENCY: (f64, f64) = (0.35, 2.6); // estimate, not measured
-    /// As above; two-shot completes one step later.
-    pub const TWOSHOT_LATENCY: (f64, f64) = (0.6, 2.6); // estimate, not measured
+    pub const DIRECT_LATENCY: (f64, f64) = (0.25, 0.85); // 2-core EPYC VM, 2026-11-30, results/2026-11-30-zen4-2core-host-profile
+    /// As above, for two-shot.
+    pub const TWOSHOT_LATENCY: (f64, f64) = (0.46, 2.04); // 2-core EPYC VM, 2026-11-30, results/2026-11-30-zen4-2core-host-profile
 
-    /// Bytes per µs (10^9 bytes/s) that one CPU loads or stores in cache.
-    pub const CACHE_GB_PER_S: f64 = 12.0; // estimate, not measured
-    /// The same from memory, all CPUs together.
-    pub const MEMORY_GB_PER_S: f64 = 9.0; // estimate, not measured
+    /// Bytes per ns (10^9 bytes/s) that one CPU loads or stores in cache: one-shot in rooms, direct one-shot, two-shot.
+    pub const CACHE_GB_PER_S: [f64; 3] = [19.5, 19.6, 13.4]; // 2-core EPYC VM, 2026-11-30, results/2026-11-30-zen4-2core-host-profile
+    /// The same past the caches, all CPUs together.
+    pub const MEMORY_GB_PER_S: f64 = 44.8; // 2-core EPYC VM, 2026-11-30, results/2026-11-30-zen4-2core-host-profile
 
     /// Bytes of one chunk of two-shot work: least, most, and chunks a CPU should get.
-    pub const TWOSHOT_CHUNK: (u64, u64, u64) = (16 << 10, 256 << 10, 4); // estimate, not measured
+    pub const TWOSHOT_CHUNK: (u64, u64, u64) = (16 << 10, 256 << 10, 4); // 2-core EPYC VM, 2026-11-30, results/2026-11-30-zen4-2core-host-profile
 
     /// Sum of inputs and results from which two-shot stores past the caches, as a multiple of the last-level cache.
-    pub const NON_TEMPORAL_FACTOR: f64 = 0.75; // estimate, not measured
+    pub const NON_TEMPORAL_FACTOR: f64 = 0.25; // 2-core EPYC VM, 2026-11-30, results/2026-11-30-zen4-2core-host-profile
 
     /// µs per FIFO step of a protocol (LL, LL128, Simple): (ranks ≤ CPUs, each further rank per CPU).
-    pub const FIFO_LATENCY: [(f64, f64); 3] = [(0.4, 4.0), (0.5, 4.0), (0.8, 4.0)]; // estimate, not measured
+    pub const FIFO_LATENCY: [(f64, f64); 3] = [(0.29, 1.75), (0.56, 1.7), (0.3, 2.1)]; // 2-core EPYC VM, 2026-11-30, results/2026-11-30-zen4-2core-host-profile
     /// Bytes of a connection's buffer by protocol (LL, LL128, Simple). NCCL's 4.7 and 4 MiB for the latter two fall out of the second-level
     /// cache: see the record.
     pub const FIFO_BUFFER_BYTES: [usize; 3] = [512 << 10, 1 << 20, 1 << 20]; // 2-core EPYC VM, 2026-11-30, results/2026-11-30-zen4-2core-fifo
 
     /// GB/s through one FIFO of a protocol.
-    pub const FIFO_GB_PER_S: [f64; 3] = [1.5, 3.0, 4.0]; // estimate, not measured
+    pub const FIFO_GB_PER_S: [f64; 3] = [3.6, 5.2, 8.0]; // 2-core EPYC VM, 2026-11-30, results/2026-11-30-zen4-2core-host-profile
 }
 
 pub mod nccl {

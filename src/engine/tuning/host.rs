@@ -1,7 +1,7 @@
 //! The cost model of the host device: latency and bandwidth per algorithm and protocol on the CPUs of one machine.
 //!
-//! Two-shot moves every input and every result once, so it is the floor for anything large; one-shot has one step less. Both need all
-//! ranks on one machine, and two-shot needs everybody's memory mapped. Where they cannot run (peer access off, several hosts,
+//! Two-shot moves every input and every result once, so it is the floor for anything large; one-shot has less to agree on, and its direct
+//! kind saves the copy of the input. All need their ranks on one machine, and all but one-shot in rooms need everybody's memory mapped. Where they cannot run (peer access off, several hosts,
 //! `NCCL_ALGO` set) ring and tree compete through FIFOs.
 
 use crate::engine::tuning::constants::host as profile;
@@ -73,6 +73,14 @@ impl Cut {
         }
         Ok(cut)
     }
+}
+
+/// How data go from cache to cache: the index of [`profile::CACHE_GB_PER_S`].
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Rooms,
+    Direct,
+    TwoShot,
 }
 
 /// What the choice depends on; equal on all ranks.
@@ -158,32 +166,33 @@ impl HostModel {
         let bytes = input_bytes as f64;
         let gather = collective == Collective::AllGather;
         let wait = |(base, excess): (f64, f64)| base + excess * self.excess() * cpus;
-        let rate = |traffic: f64, footprint: f64| self.move_us(traffic, footprint);
-        match choice.algorithm {
-            Algorithm::OneShot if choice.protocol == Protocol::Simple => {
-                let results = if gather { n } else { 1.0 };
-                wait(profile::DIRECT_LATENCY) + rate(n * bytes * (n + results), 2.0 * n * bytes)
+        let results = if gather { n } else { 1.0 };
+        match (choice.algorithm, choice.protocol) {
+            // Every rank loads all inputs and stores its result.
+            (Algorithm::OneShot, Protocol::Simple) => {
+                let traffic = n * bytes * (n + results);
+                wait(profile::DIRECT_LATENCY) + self.move_us(Way::Direct, traffic, 2.0 * n * bytes)
             }
-            Algorithm::OneShot => {
-                // Every rank writes its payload, reads all of them, writes its result.
-                let results = if gather { n } else { 1.0 };
-                wait(profile::ONESHOT_LATENCY) + rate(n * bytes * (2.0 + n + results), 2.0 * n * bytes)
+            // Before that every rank copies its input to where the others read it.
+            (Algorithm::OneShot, _) => {
+                let traffic = n * bytes * (2.0 + n + results);
+                wait(profile::ONESHOT_LATENCY) + self.move_us(Way::Rooms, traffic, 2.0 * n * bytes)
             }
-            Algorithm::TwoShot => {
-                let results = if gather { n * n } else { n };
-                wait(profile::TWOSHOT_LATENCY) + rate(bytes * (n + results), bytes * (n + results))
+            (Algorithm::TwoShot, _) => {
+                let traffic = bytes * (n + n * results);
+                wait(profile::TWOSHOT_LATENCY) + self.move_us(Way::TwoShot, traffic, traffic)
             }
-            algorithm => self.fifo_time_us(collective, algorithm, choice, bytes),
+            (algorithm, _) => self.fifo_time_us(collective, algorithm, choice, bytes),
         }
     }
 
     /// Time to load and store `traffic` bytes, all ranks together, when `footprint` bytes are touched, µs.
-    fn move_us(&self, traffic: f64, footprint: f64) -> f64 {
+    fn move_us(&self, way: Way, traffic: f64, footprint: f64) -> f64 {
         if footprint > self.cache_bytes as f64 * self.cut.non_temporal_factor {
             traffic / 1e3 / profile::MEMORY_GB_PER_S
         } else {
             let cpus = self.n_cpus.min(self.n_ranks).max(1) as f64;
-            traffic / 1e3 / (profile::CACHE_GB_PER_S * cpus)
+            traffic / 1e3 / (profile::CACHE_GB_PER_S[way as usize] * cpus)
         }
     }
 
@@ -200,8 +209,11 @@ impl HostModel {
         // All ranks move their share at the same time over the CPUs there are.
         let sharing = n / self.n_cpus.clamp(1, self.n_ranks) as f64;
         // Beside the FIFO's own work: input to slot, slot to result or next slot.
-        let through = (wire * sharing / 1e3 / profile::FIFO_GB_PER_S[p])
-            .max(self.move_us(3.0 * wire * n, 2.0 * n * bytes));
+        let through = (wire * sharing / 1e3 / profile::FIFO_GB_PER_S[p]).max(self.move_us(
+            Way::TwoShot,
+            3.0 * wire * n,
+            2.0 * n * bytes,
+        ));
         steps * step + through
     }
 
