@@ -95,6 +95,7 @@ mod tests {
             filter: Filter::parse(algorithms, None).unwrap(),
             symmetric_anyway: false,
             n_channels: 4,
+            cut: crate::engine::tuning::host::Cut::default(),
         }
     }
 
