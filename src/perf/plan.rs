@@ -6,6 +6,7 @@ use crate::perf::backend::{Library, Steering};
 use crate::perf::cli::config::SweepConfig;
 use crate::perf::job::Capped;
 use crate::perf::measure::buffer_bytes;
+use crate::perf::report::row::Ran;
 use crate::perf::sweep::{Forcing, Op, Shape};
 use crate::units::Bytes;
 
@@ -70,9 +71,8 @@ pub fn describe(
 }
 
 fn columns(choice: &Forcing) -> String {
-    let algorithm = choice.algorithm.map_or("", |a| a.name());
-    let protocol = choice.protocol.map_or("", |p| p.name());
-    format!("{algorithm:>13}  {protocol:>8}  {:>8}", choice.n_channels.unwrap_or(0))
+    let ran = Ran::of(choice);
+    format!("{:>13}  {:>8}  {:>8}", ran.algorithm, ran.protocol, ran.n_channels)
 }
 
 /// To whole MiB above one, so that the line stays readable.
@@ -106,7 +106,8 @@ pub fn existing(
     }
     steering.force(Forcing::default());
     match refusal {
-        Some(error) if tables.is_empty() => Err(error),
+        // Half of an alternation is none.
+        Some(error) if tables.is_empty() || config.alternate => Err(error),
         _ => Ok(tables),
     }
 }

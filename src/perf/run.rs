@@ -162,7 +162,13 @@ impl Run<'_> {
                     let message = "--backend mpi: start the program with mpirun";
                     return Err(Failure::new(Status::Unavailable, message));
                 }
-                Ok(Box::new(crate::perf::backend::mpi::Mpi::new(job.color(), self.world.process)?))
+                let group = crate::perf::backend::mpi::Group {
+                    color: job.color(),
+                    process: self.world.process,
+                    n_hosts: self.world.n_hosts,
+                };
+                let (collective, forced) = (self.config.collective, &self.config.forced);
+                Ok(Box::new(crate::perf::backend::mpi::Mpi::new(&group, collective, forced)?))
             }
             #[cfg(not(feature = "mpi"))]
             BackendKind::Mpi => {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use analysis::record::Tuned;
+
 use crate::engine::types::{Algorithm, Collective, DataType, Protocol, RedOp};
 
 /// An operator as the command line names it; the engine's own differs by rank for `mulsum`.
@@ -141,6 +143,8 @@ pub struct Forcing {
     pub protocol: Option<Protocol>,
     /// Channels.
     pub n_channels: Option<u32>,
+    /// Algorithm inside the MPI library instead.
+    pub library: Option<&'static Tuned>,
 }
 
 impl Forcing {
@@ -152,6 +156,9 @@ impl Forcing {
 
 impl fmt::Display for Forcing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(library) = self.library {
+            return write!(f, "algorithm {}", library.word());
+        }
         let algorithm = self.algorithm.map_or("auto", Algorithm::name);
         let protocol = self.protocol.map_or("auto", Protocol::name);
         write!(f, "algorithm {algorithm}, protocol {protocol}, channels ")?;

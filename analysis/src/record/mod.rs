@@ -6,6 +6,7 @@
 pub mod machine;
 pub mod manifest;
 pub mod reader;
+pub mod tuned;
 pub mod writer;
 
 use serde::{Deserialize, Serialize};
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 pub use self::machine::Machine;
 pub use self::manifest::{Manifest, Run, RunStatus};
 pub use self::reader::{Problem, RowReader, RowRef};
+pub use self::tuned::Tuned;
 pub use self::writer::RowWriter;
 
 /// Column names in file order.

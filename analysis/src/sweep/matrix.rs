@@ -15,6 +15,7 @@
 //! launcher = "local"                   # or "mpirun -np {ranks}"
 //! environment = { NCCL_HOSTID = "a" }
 //! ```
+//! Algorithms inside Open MPI are named as records name them, `ompi:ring`; they go with `backends = ["mpi"]` and an mpirun launcher.
 //! `dtypes`, `operators`, `backends`, `arguments`, `programs` (folder of the programs), `interleave`, `[graph_log]` and `[[prediction]]`
 //! are optional. `placements = ["out_of_place"]` keeps the rows of one placement; the programs measure both.
 
@@ -24,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::format::parse_size;
 use crate::launch;
-use crate::record::Placement;
+use crate::record::{Placement, tuned};
 use crate::sweep::predict::Prediction;
 
 /// The file.
@@ -173,6 +174,16 @@ pub struct Setup {
 }
 
 impl Setup {
+    /// Whether the algorithm is one inside Open MPI.
+    fn is_open_mpi(&self) -> bool {
+        self.algorithm.starts_with(tuned::PREFIX)
+    }
+
+    /// Variables that this setup needs beside the matrix's: Open MPI follows a choice only when told at its start.
+    pub fn environment(&self) -> Option<(String, String)> {
+        self.is_open_mpi().then(|| ("OMPI_MCA_coll_tuned_use_dynamic_rules".into(), "1".into()))
+    }
+
     /// `all_reduce 4 ranks ring/simple/12`.
     pub fn label(&self) -> String {
         let mut more = String::new();
@@ -198,17 +209,24 @@ fn looks_secret(name: &str) -> bool {
 
 impl Setup {
     /// The setup without choices that mean nothing: an MPI library's own collectives take no algorithm of ours, and collectives that
-    /// only move data have no operator.
-    fn meaningful(mut self) -> Self {
-        if self.backend == "mpi" {
-            (self.algorithm, self.protocol, self.n_channels) = ("auto".into(), "auto".into(), 0);
+    /// only move data have no operator. Nothing for an algorithm of Open MPI behind another back end.
+    fn meaningful(mut self) -> Option<Self> {
+        let is_mpi = self.backend == "mpi";
+        if self.is_open_mpi() && !is_mpi {
+            return None;
+        }
+        if is_mpi {
+            (self.protocol, self.n_channels) = ("auto".into(), 0);
+        }
+        if is_mpi && !self.is_open_mpi() {
+            self.algorithm = "auto".into();
         }
         if ["all_gather", "broadcast", "all_to_all", "gather", "scatter", "sendrecv"]
             .contains(&&*self.collective)
         {
             self.operator = "sum".into();
         }
-        self
+        Some(self)
     }
 }
 
@@ -260,6 +278,9 @@ impl Matrix {
         if sizes.is_empty() {
             return Err(format!("sizes: from {} is above to {}", matrix.sizes.from, matrix.sizes.to));
         }
+        if matrix.launches().is_empty() {
+            return Err("algorithms: those of Open MPI (ompi:) need \"mpi\" among the backends".into());
+        }
         Ok(matrix)
     }
 
@@ -277,7 +298,7 @@ impl Matrix {
     pub fn launches(&self) -> Vec<(u32, Setup)> {
         let mut seen = BTreeSet::new();
         let all = self.every_combination().into_iter();
-        all.map(|(repeat, setup)| (repeat, setup.meaningful()))
+        all.filter_map(|(repeat, setup)| Some((repeat, setup.meaningful()?)))
             .filter(|launch| seen.insert(launch.clone()))
             .collect()
     }
@@ -473,6 +494,28 @@ pub(crate) mod tests {
         // Two repeats, two worlds, two algorithms, two operators; fewer where those are none.
         assert_eq!([of("all_reduce", "engine"), of("all_gather", "engine")], [16, 8]);
         assert_eq!([of("all_reduce", "mpi"), of("all_gather", "mpi")], [8, 4]);
+    }
+
+    #[test]
+    fn open_mpi_algorithms_go_with_the_mpi_back_end_and_ours_with_the_engine() {
+        let text = SMALL
+            .replace("\"tree\"]", "\"ompi:ring\", \"ompi:rabenseifner\"]\nbackends = [\"engine\", \"mpi\"]")
+            .replace("channels = [1]", "channels = [1, 4]");
+        let launches = Matrix::parse(&text).unwrap().launches();
+        let labels: Vec<String> = launches.iter().take(6).map(|(_, setup)| setup.label()).collect();
+        let expected = [
+            "all_reduce 2 ranks ring/simple/1",
+            "all_reduce 2 ranks ring/simple/4",
+            "all_reduce 2 ranks auto/auto/auto mpi",
+            "all_reduce 2 ranks ompi:ring/auto/auto mpi",
+            "all_reduce 2 ranks ompi:rabenseifner/auto/auto mpi",
+            "all_reduce 3 ranks ring/simple/1",
+        ];
+        assert_eq!(labels, expected);
+        assert_eq!(launches[3].1.environment().unwrap().0, "OMPI_MCA_coll_tuned_use_dynamic_rules");
+        assert_eq!(launches[2].1.environment(), None);
+        let none = SMALL.replace("\"ring\", \"tree\"", "\"ompi:ring\"");
+        assert!(Matrix::parse(&none).unwrap_err().contains("backends"));
     }
 
     #[test]

@@ -176,7 +176,7 @@ impl Sweep {
         let run_id = new_run_id();
         let launch = Launch {
             command: self.command(setup),
-            environment: self.environment(),
+            environment: self.environment().into_iter().chain(setup.environment()).collect(),
             run_id: run_id.clone(),
             repeat,
             log: self.folder.join(folder::log_of(&run_id)),

@@ -105,7 +105,7 @@ impl Steering for Engine {
     }
 
     fn force(&self, forced: Forcing) {
-        let Forcing { algorithm, protocol, n_channels } = forced;
+        let Forcing { algorithm, protocol, n_channels, .. } = forced;
         for communicator in self.lock().values() {
             communicator.force(Forced { algorithm, protocol, n_channels });
         }
@@ -119,6 +119,7 @@ impl Steering for Engine {
             algorithm: Some(choice.algorithm),
             protocol: Some(choice.protocol),
             n_channels: Some(choice.n_channels),
+            library: None,
         })
     }
 }

@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
+use super::forced;
 use super::number::leading_double;
 use super::options::{DEFAULT_BYTES, DEFAULT_ITERATIONS, DEFAULT_STEP, RawOptions};
-use crate::engine::types::{Algorithm, Collective, DataType, Protocol};
+use crate::engine::types::{Collective, DataType};
 use crate::perf::exit::{Failure, Result, Status};
 use crate::perf::split::Split;
 use crate::perf::sweep::{Forcing, Op, Sizes, Step};
@@ -169,6 +170,8 @@ pub struct SweepConfig {
     pub skip: u32,
     /// `--algo`, `--proto`, `--channels`: one table each.
     pub forced: Vec<Forcing>,
+    /// `--alternate`: cycles take turns between the two tables.
+    pub alternate: bool,
     /// `--stats`.
     pub stats: bool,
     /// `--backend`.
@@ -265,7 +268,8 @@ pub fn resolve(
         unalign: raw.unalign as u64,
         per_iteration: timing.per_iteration,
         skip: timing.skip,
-        forced: forced(raw)?,
+        forced: forced::tables(raw, invocation.collective, backend(&raw.backend)?)?,
+        alternate: raw.alternate.is_some(),
         stats: raw.stats,
         backend: backend(&raw.backend)?,
         launch: launch(&raw.launch)?,
@@ -276,11 +280,6 @@ pub fn resolve(
         first_device: settings.device.as_deref().and_then(device_index),
         device_name: settings.device_name.clone(),
     };
-    if config.backend == BackendKind::Mpi && !config.forced.iter().all(Forcing::is_automatic) {
-        return Err(Failure::usage(
-            "--algo, --proto and --channels choose inside our engine; they do not go with --backend mpi",
-        ));
-    }
     Ok((config, notices))
 }
 
@@ -393,54 +392,6 @@ fn csv(raw: &RawOptions) -> Result<Option<String>> {
         Some("") => Err(Failure::usage("invalid value '' for --csv: the name of a file, such as rows.csv")),
         path => Ok(path.map(str::to_owned)),
     }
-}
-
-fn forced(raw: &RawOptions) -> Result<Vec<Forcing>> {
-    let algorithms = choices(raw.algo.as_deref(), "--algo", Algorithm::ALL, Algorithm::from_name)?;
-    let protocols = choices(raw.proto.as_deref(), "--proto", Protocol::ALL, Protocol::from_name)?;
-    let counts: Vec<u32> = (1..=32).collect();
-    let channels = match raw.channels.as_deref() {
-        None => vec![None],
-        Some(list) => list
-            .split(',')
-            .map(|word| match crate::env::parse_integer(word) {
-                _ if word.trim().eq_ignore_ascii_case("auto") => Ok(None),
-                Some(n) if counts.iter().any(|c| i64::from(*c) == n) => Ok(Some(n as u32)),
-                _ => Err(Failure::usage(format!("invalid value '{word}' for --channels: auto or 1 to 32"))),
-            })
-            .collect::<Result<_>>()?,
-    };
-    let mut forced = Vec::new();
-    for &algorithm in &algorithms {
-        for &protocol in &protocols {
-            for &n_channels in &channels {
-                forced.push(Forcing { algorithm, protocol, n_channels });
-            }
-        }
-    }
-    Ok(forced)
-}
-
-fn choices<T: Copy + std::fmt::Display>(
-    list: Option<&str>,
-    option: &str,
-    all: &[T],
-    from_name: impl Fn(&str) -> Option<T>,
-) -> Result<Vec<Option<T>>> {
-    let Some(list) = list else { return Ok(vec![None]) };
-    list.split(',')
-        .map(|word| match from_name(word.trim()) {
-            Some(member) => Ok(Some(member)),
-            None if word.trim().eq_ignore_ascii_case("auto") => Ok(None),
-            None => {
-                let words: Vec<String> = all.iter().map(ToString::to_string).collect();
-                let words = words.join(", ");
-                Err(Failure::usage(format!(
-                    "invalid value '{word}' for {option}: auto, {words}, or a list of them"
-                )))
-            }
-        })
-        .collect()
 }
 
 fn backend(word: &str) -> Result<BackendKind> {

@@ -1,6 +1,7 @@
 //! The messages, statuses and defaults of section 2.1 of the contract.
 
 use super::*;
+use crate::engine::types::{Algorithm, Protocol};
 use crate::perf::cli::{Parsed, parse};
 
 fn config_of(args: &[&str], settings: &Settings) -> Result<(SweepConfig, Notices)> {
@@ -143,10 +144,46 @@ fn lists_of_forced_choices_are_multiplied() {
     assert_eq!(c.forced.len(), 12);
     assert_eq!(
         c.forced[0],
-        Forcing { algorithm: Some(Algorithm::Ring), protocol: Some(Protocol::LL), n_channels: Some(1) }
+        Forcing {
+            algorithm: Some(Algorithm::Ring),
+            protocol: Some(Protocol::LL),
+            n_channels: Some(1),
+            library: None
+        }
     );
     assert!(failure(&["--algo", "star"]).message.contains("oneshot"));
     assert!(failure(&["--channels", "33"]).message.contains("1 to 32"));
+}
+
+#[test]
+fn an_alternation_names_one_choice_beside_the_automatic_one() {
+    let c = config(&["--alternate", "ring/ll/2"]);
+    assert!(c.alternate && c.forced[0].is_automatic());
+    assert_eq!(c.forced[1].to_string(), "algorithm ring, protocol LL, channels 2");
+    for (args, word) in [
+        (vec!["--alternate", "auto"], "other than the automatic"),
+        (vec!["--alternate", "ring/ll/2/1"], "ALGO/PROTO/CHANNELS"),
+        (vec!["--alternate", "ring/xx"], "simple"),
+        (vec!["--alternate", "ring", "--algo", "tree"], "leave --algo"),
+        (vec!["--algo", "ompi:ring"], "--backend mpi"),
+        (vec!["--algo", "ompi:star"], "ompi:rabenseifner"),
+    ] {
+        let failure = failure(&args);
+        assert_eq!(failure.status, Status::Usage);
+        assert!(failure.message.contains(word), "{}", failure.message);
+    }
+}
+
+#[cfg(feature = "mpi")]
+#[test]
+fn algorithms_of_the_mpi_library_go_with_its_back_end_only() {
+    let c = config(&["--backend", "mpi", "--algo", "auto,ompi:segmented_ring"]);
+    assert_eq!(
+        c.forced.iter().map(|table| table.library.map(|l| l.number)).collect::<Vec<_>>(),
+        [None, Some(5)]
+    );
+    assert!(failure(&["--backend", "mpi", "--algo", "ring"]).message.contains("ompi:ring"));
+    assert!(failure(&["--backend", "mpi", "--channels", "2"]).message.contains("our engine"));
 }
 
 #[test]

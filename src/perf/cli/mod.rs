@@ -2,6 +2,7 @@
 //! Spellings of the outside world end here.
 
 pub mod config;
+mod forced;
 mod getopt;
 pub mod help;
 mod number;

@@ -136,7 +136,7 @@ pub struct RawOptions {
     #[arg(short = 'h', long = "help")]
     pub help: bool,
 
-    /// algorithms to force, in turn: auto, NCCL_ALGO's words, oneshot, twoshot (default auto)
+    /// algorithms to force, in turn: auto, NCCL_ALGO's words, oneshot, twoshot; with --backend mpi ompi:ring and so on (default auto)
     #[arg(long = "algo", value_name = "list")]
     pub algo: Option<String>,
     /// protocols to force, in turn: auto, ll, ll128, simple (default auto)
@@ -145,6 +145,9 @@ pub struct RawOptions {
     /// channel counts to force, in turn: auto or 1 to 32 (default auto)
     #[arg(long = "channels", value_name = "list")]
     pub channels: Option<String>,
+    /// -N pairs of cycles that take turns between the automatic choice and this one
+    #[arg(long = "alternate", value_name = "algo[/proto[/channels]]")]
+    pub alternate: Option<String>,
     /// at the end, a table of median, P95, CV, min and max per size and placement over -N cycles
     #[arg(long = "stats")]
     pub stats: bool,

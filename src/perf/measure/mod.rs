@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use analysis::record::Placement;
+use analysis::record::tuned::side_of_cycle;
 
 use crate::engine::types::{Collective, DataType, RedOp};
 use crate::perf::backend::{Call, Lane, Library, Side};
@@ -134,6 +135,9 @@ impl<'a> Bench<'a> {
 
     /// All tables, types and operators.
     pub fn run(&mut self) -> Result<()> {
+        if self.setting.config.alternate {
+            return self.alternation();
+        }
         for table in self.setting.tables {
             self.force(*table)?;
             if let Some(mut report) = self.report() {
@@ -149,6 +153,35 @@ impl<'a> Bench<'a> {
                     if !self.sweep(dtype, op)? {
                         return Ok(());
                     }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Two tables that take turns, cycle by cycle; [`side_of_cycle`] says which a cycle belongs to.
+    fn alternation(&mut self) -> Result<()> {
+        let (config, tables) = (self.setting.config, self.setting.tables);
+        for (&dtype, &op) in config.dtypes.iter().flat_map(|d| config.ops.iter().map(move |op| (d, op))) {
+            for table in tables {
+                self.force(*table)?;
+                self.warm_up(dtype, op)?;
+            }
+            let mut cycle = 0;
+            loop {
+                let table = tables[side_of_cycle(cycle)];
+                self.force(table)?;
+                if let Some(mut report) = self.report() {
+                    let title =
+                        if table.is_automatic() { "Automatic".into() } else { format!("Forced: {table}") };
+                    report.table(Some(&title));
+                }
+                if !self.cycle(dtype, op, cycle)? {
+                    return Ok(());
+                }
+                cycle += 1;
+                if cycle == 2 * config.cycles {
+                    break;
                 }
             }
         }
@@ -186,20 +219,27 @@ impl<'a> Bench<'a> {
     fn sweep(&mut self, dtype: DataType, op: Option<Op>) -> Result<bool> {
         self.barrier()?;
         self.warm_up(dtype, op)?;
-        let sizes = self.setting.sizes;
         let mut cycle = 0;
         loop {
-            for size in sizes.iter(dtype) {
-                let shape = self.shape(size, dtype);
-                if !self.row(Task { dtype, op, shape, cycle })? {
-                    return Ok(false);
-                }
+            if !self.cycle(dtype, op, cycle)? {
+                return Ok(false);
             }
             cycle += 1;
             if cycle == self.setting.config.cycles {
                 return Ok(true);
             }
         }
+    }
+
+    /// Every size once. False when nobody reads the table any more.
+    fn cycle(&mut self, dtype: DataType, op: Option<Op>, cycle: u32) -> Result<bool> {
+        for size in self.setting.sizes.iter(dtype) {
+            let shape = self.shape(size, dtype);
+            if !self.row(Task { dtype, op, shape, cycle })? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn shape(&self, size: u64, dtype: DataType) -> Shape {
@@ -270,16 +310,12 @@ impl<'a> Bench<'a> {
     /// What the library runs for this task, in the words of records.
     fn ran(&self, task: &Task) -> Result<Ran> {
         let Some(steering) = self.setting.library.steering() else {
-            return Ok(Ran { algorithm: "mpi".into(), protocol: "mpi".into(), n_channels: 0 });
+            return Ok(Ran::of(&Forcing::default()));
         };
         let op = task.op.map_or(RedOp::Sum, |op| op.of_rank(0));
         let request = (self.setting.config.collective, task.dtype, op);
         let choice = steering.choice(request, task.shape.count)?;
-        Ok(Ran {
-            algorithm: choice.algorithm.map_or(String::new(), |a| a.name().to_owned()),
-            protocol: choice.protocol.map_or(String::new(), |p| p.name().to_owned()),
-            n_channels: choice.n_channels.unwrap_or(0),
-        })
+        Ok(Ran::of(&choice))
     }
 
     /// One measurement: fill, one untimed call, the timed loop, the check. Gives the cell and how many checks failed.

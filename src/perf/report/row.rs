@@ -1,8 +1,11 @@
 //! What one row of the table holds, before anything is printed.
 
+use analysis::record::Tuned;
+
 use crate::engine::types::DataType;
 use crate::perf::bandwidth::Bandwidth;
 use crate::perf::statistic::Summary;
+use crate::perf::sweep::Forcing;
 
 /// One size: both placements.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,6 +47,21 @@ pub struct Ran {
     pub protocol: String,
     /// Channels.
     pub n_channels: u32,
+}
+
+impl Ran {
+    /// The words for what a library chose; a library that says nothing is one of MPI.
+    pub fn of(choice: &Forcing) -> Self {
+        if choice.algorithm.is_none() {
+            let algorithm = choice.library.map_or_else(|| "mpi".into(), Tuned::word);
+            return Self { algorithm, protocol: "mpi".into(), n_channels: 0 };
+        }
+        Self {
+            algorithm: choice.algorithm.map_or(String::new(), |a| a.name().to_owned()),
+            protocol: choice.protocol.map_or(String::new(), |p| p.name().to_owned()),
+            n_channels: choice.n_channels.unwrap_or(0),
+        }
+    }
 }
 
 /// One placement of one size.

@@ -7,16 +7,25 @@
 //!
 //! The unsafe code of this file is its calls into the C interface and its calls from there: rsmpi's safe wrappers have no
 //! in-place form and ignore return codes.
+//!
+//! Each algorithm of Open MPI that is to be run gets a communicator of its own ([`tuned`]): the library looks at its parameters when
+//! it makes one. Forcing a choice is taking its communicator.
+
+mod tuned;
 
 use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
+use analysis::record::Tuned;
 use mpi::ffi;
 
 use crate::SliceReducer;
 use crate::engine::error::{Error, Result};
 use crate::engine::types::{Collective, DataType, RedOp};
 use crate::perf::backend::{Call, Capture, Lane, LaneWishes, Library, Memory, Side, Steering};
+use crate::perf::sweep::Forcing;
 
 /// A communicator of the C interface and the operators of ours, which Open MPI makes pointers.
 #[derive(Clone, Copy, Debug)]
@@ -33,39 +42,118 @@ unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
 
-/// One group of processes as an MPI communicator.
+/// The processes that call together.
+#[derive(Clone, Copy, Debug)]
+pub struct Group {
+    /// Which group this process is in.
+    pub color: u64,
+    /// This process in the world.
+    pub process: usize,
+    /// Hosts of the world.
+    pub n_hosts: usize,
+}
+
+/// Communicators of the same ranks, one for each choice, and which is taken.
+#[derive(Debug)]
+struct Choices {
+    made: Vec<(Option<&'static Tuned>, Handle)>,
+    taken: AtomicUsize,
+}
+
+impl Choices {
+    fn taken(&self) -> (Option<&'static Tuned>, Handle) {
+        self.made[self.taken.load(Ordering::Relaxed)]
+    }
+
+    fn handle(&self) -> &Handle {
+        &self.made[self.taken.load(Ordering::Relaxed)].1
+    }
+}
+
+/// One group of processes as MPI communicators.
 #[derive(Debug)]
 pub struct Mpi {
-    handle: Handle,
+    choices: Arc<Choices>,
+    collective: Collective,
+    n_hosts: usize,
     in_place: usize,
-    user_bytes: std::sync::atomic::AtomicU64,
+    user_bytes: AtomicU64,
 }
 
 impl Mpi {
-    /// Splits the world by `color`; ranks keep the order of `process`.
+    /// Splits the world by colour, once for every choice in `forced`; ranks keep their order.
     ///
     /// # Errors
-    /// When MPI does.
-    pub fn new(color: u64, process: usize) -> Result<Self> {
+    /// When MPI gives one, or when the library cannot be locked to a choice.
+    pub fn new(group: &Group, collective: Collective, forced: &[Forcing]) -> Result<Self> {
         // MPI_IN_PLACE is a pointer constant of the C header, which the bindings lack: 1 in Open MPI, -1 in MPICH and its kin.
         let version = mpi::environment::library_version().unwrap_or_default();
         let in_place = if version.contains("Open MPI") { 1 } else { usize::MAX };
-        // SAFETY: MPI is initialised (the world is an MPI world) and the out pointers are locals of the right type.
-        let (code, communicator, n_ranks) = unsafe {
-            let (mut communicator, mut n_ranks) = (ffi::RSMPI_COMM_NULL, 0);
-            let code = ffi::MPI_Comm_split(
-                ffi::RSMPI_COMM_WORLD,
-                color as c_int,
-                process as c_int,
-                &mut communicator,
-            );
-            ffi::MPI_Comm_set_errhandler(communicator, ffi::RSMPI_ERRORS_RETURN);
-            ffi::MPI_Comm_size(communicator, &mut n_ranks);
-            (code, communicator, n_ranks as usize)
+        let operators = own_operators()?;
+        let tools = tuned::Tools::start(collective);
+        let mut made = vec![(tools.as_ref().and_then(|tools| tools.now()), split(group, operators)?)];
+        for library in forced.iter().filter_map(|table| table.library) {
+            if made[1..].iter().any(|(known, _)| *known == Some(library)) {
+                continue;
+            }
+            let tools = tools.as_ref().ok_or_else(|| {
+                Error::Unavailable(format!("--algo {}: {version} is not Open MPI", library.word()))
+            })?;
+            tools.lock(library)?;
+            made.push((Some(library), split(group, operators)?));
+            tools.unlock()?;
+        }
+        let choices = Arc::new(Choices { made, taken: 0.into() });
+        Ok(Self { choices, collective, n_hosts: group.n_hosts, in_place, user_bytes: 0.into() })
+    }
+}
+
+type Operators = [[ffi::MPI_Op; OPERATORS.len()]; OWN.len()];
+
+fn split(group: &Group, operators: Operators) -> Result<Handle> {
+    // SAFETY: MPI is initialised (the world is an MPI world) and the out pointers are locals of the right type.
+    let (code, communicator, n_ranks) = unsafe {
+        let (mut communicator, mut n_ranks) = (ffi::RSMPI_COMM_NULL, 0);
+        let code = ffi::MPI_Comm_split(
+            ffi::RSMPI_COMM_WORLD,
+            group.color as c_int,
+            group.process as c_int,
+            &mut communicator,
+        );
+        ffi::MPI_Comm_set_errhandler(communicator, ffi::RSMPI_ERRORS_RETURN);
+        ffi::MPI_Comm_size(communicator, &mut n_ranks);
+        (code, communicator, n_ranks as usize)
+    };
+    succeeded(code, "MPI_Comm_split")?;
+    Ok(Handle { communicator, n_ranks, operators })
+}
+
+impl Steering for Mpi {
+    fn n_hosts(&self) -> usize {
+        self.n_hosts
+    }
+
+    fn force(&self, forced: Forcing) {
+        let place = |made: &(Option<&Tuned>, Handle)| made.0 == forced.library;
+        let taken = if forced.is_automatic() {
+            Some(0)
+        } else {
+            self.choices.made[1..].iter().position(place).map(|at| at + 1)
         };
-        succeeded(code, "MPI_Comm_split")?;
-        let handle = Handle { communicator, n_ranks, operators: own_operators()? };
-        Ok(Self { handle, in_place, user_bytes: 0.into() })
+        self.choices.taken.store(taken.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    fn choice(&self, _: (Collective, DataType, RedOp), _: u64) -> Result<Forcing> {
+        let (library, handle) = self.choices.taken();
+        if let Some(refused) = library.filter(|library| !library.runs_with(handle.n_ranks)) {
+            return Err(Error::NoSuchCombination(format!(
+                "Open MPI runs another algorithm in place of {} with {} ranks; those it runs: {}",
+                refused.word(),
+                handle.n_ranks,
+                Tuned::words(self.collective.name(), Some(handle.n_ranks))
+            )));
+        }
+        Ok(Forcing { library, ..Forcing::default() })
     }
 }
 
@@ -132,13 +220,13 @@ fn own_operators() -> Result<[[ffi::MPI_Op; OPERATORS.len()]; OWN.len()]> {
 impl Library for Mpi {
     fn connect(&self, _: &[usize]) -> Result<()> {
         // SAFETY: the communicator is valid.
-        succeeded(unsafe { ffi::MPI_Barrier(self.handle.communicator) }, "MPI_Barrier")
+        succeeded(unsafe { ffi::MPI_Barrier(self.choices.handle().communicator) }, "MPI_Barrier")
     }
 
     fn lanes(&self, ranks: &[usize], bytes: usize, _: LaneWishes) -> Result<Vec<Box<dyn Lane>>> {
         let lane = |_: &usize| -> Box<dyn Lane> {
             Box::new(MpiLane {
-                handle: self.handle,
+                choices: self.choices.clone(),
                 in_place: self.in_place,
                 send: Buffer::new(bytes),
                 recv: Buffer::new(bytes),
@@ -147,7 +235,7 @@ impl Library for Mpi {
                 is_capturing: false,
             })
         };
-        self.user_bytes.fetch_add(2 * bytes as u64, std::sync::atomic::Ordering::Relaxed);
+        self.user_bytes.fetch_add(2 * bytes as u64, Ordering::Relaxed);
         Ok(ranks.iter().map(lane).collect())
     }
 
@@ -156,12 +244,12 @@ impl Library for Mpi {
     }
 
     fn memory(&self) -> Memory {
-        let user = self.user_bytes.load(std::sync::atomic::Ordering::Relaxed);
+        let user = self.user_bytes.load(Ordering::Relaxed);
         Memory { library: resident_bytes().saturating_sub(user), user }
     }
 
     fn steering(&self) -> Option<&dyn Steering> {
-        None
+        Some(self)
     }
 }
 
@@ -197,7 +285,7 @@ impl Buffer {
 
 #[derive(Debug)]
 struct MpiLane {
-    handle: Handle,
+    choices: Arc<Choices>,
     in_place: usize,
     send: Buffer,
     recv: Buffer,
@@ -224,7 +312,7 @@ impl MpiLane {
     }
 
     fn all_reduce(&mut self, call: &Call) -> Result<()> {
-        let arithmetic = SliceReducer::new(call.dtype, call.op, self.handle.n_ranks);
+        let arithmetic = SliceReducer::new(call.dtype, call.op, self.choices.handle().n_ranks);
         let bytes = call.count as usize * call.dtype.size();
         let mut input = self.input(call);
         if arithmetic.prepares() {
@@ -243,7 +331,7 @@ impl MpiLane {
         // the slices above check in part; they do not overlap unless in place.
         let code = unsafe {
             let (input, result) = (input.cast::<c_void>(), result.cast::<c_void>());
-            ffi::MPI_Allreduce(input, result, count, dtype, operator, self.handle.communicator)
+            ffi::MPI_Allreduce(input, result, count, dtype, operator, self.choices.handle().communicator)
         };
         succeeded(code, "MPI_Allreduce")?;
         arithmetic.finish(&mut self.recv.bytes()[call.recv as usize..][..bytes]);
@@ -258,7 +346,7 @@ impl MpiLane {
         let code = unsafe {
             let (input, result) = (input.cast::<c_void>(), result.cast::<c_void>());
             let byte = ffi::RSMPI_UINT8_T;
-            ffi::MPI_Allgather(input, bytes, byte, result, bytes, byte, self.handle.communicator)
+            ffi::MPI_Allgather(input, bytes, byte, result, bytes, byte, self.choices.handle().communicator)
         };
         succeeded(code, "MPI_Allgather")
     }
@@ -272,7 +360,7 @@ impl MpiLane {
             RedOp::Min => 3,
         };
         match OWN.iter().position(|dtype| *dtype == call.dtype) {
-            Some(dtype) => self.handle.operators[dtype][op],
+            Some(dtype) => self.choices.handle().operators[dtype][op],
             // SAFETY: constants of the C library, set before any of our code runs.
             None => unsafe { [ffi::RSMPI_SUM, ffi::RSMPI_PROD, ffi::RSMPI_MAX, ffi::RSMPI_MIN][op] },
         }
