@@ -4,11 +4,21 @@
 //! traps included. What comes back must equal what was meant, or nothing is written.
 
 pub mod nccl;
+pub mod ncclx;
 pub mod ompi;
 pub mod rules;
 pub mod ucc;
 
-pub use self::rules::{Rule, Scope, derive};
+pub use self::rules::{Derived, Limits, Rule, Scope, derive};
+
+/// A file, and what somebody who uses it should know.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Exported {
+    /// The file.
+    pub text: String,
+    /// Sentences.
+    pub notes: Vec<String>,
+}
 
 /// A file that cannot be made.
 #[derive(Debug, thiserror::Error)]

@@ -1,21 +1,21 @@
-//! Tuner CSV of NCCL's example plugin and RCCL's built-in tuner, and NCCLX's rules keyed on bytes per rank.
+//! Tuner CSV of NCCL's example plugin and RCCL's built-in tuner. Bytes are those of the whole buffer, as in our records: for all_gather
+//! what all ranks receive.
 //!
 //! The NCCL parser forgives wrong words by reading them as something else (an unknown collective is allreduce, an unknown algorithm ring, an
 //! unknown protocol simple), drops empty fields, knows comments only in column 0 and reads at most 255 characters of a line. The reader
 //! here refuses all of that, so a file that it accepts means what it says.
 
-use serde_json::json;
+use crate::dataset::Config;
+use crate::export::{ExportError, Exported, Rule};
 
-use crate::export::{ExportError, Rule};
-
-const COLLECTIVES: [(&str, &str); 5] = [
+pub(super) const COLLECTIVES: [(&str, &str); 5] = [
     ("broadcast", "broadcast"),
     ("reduce", "reduce"),
     ("all_gather", "allgather"),
     ("reduce_scatter", "reducescatter"),
     ("all_reduce", "allreduce"),
 ];
-const ALGORITHMS: [(&str, &str); 7] = [
+pub(super) const ALGORITHMS: [(&str, &str); 7] = [
     ("tree", "tree"),
     ("ring", "ring"),
     ("collnetdirect", "collnet_direct"),
@@ -24,13 +24,26 @@ const ALGORITHMS: [(&str, &str); 7] = [
     ("nvlstree", "nvls_tree"),
     ("pat", "pat"),
 ];
-const PROTOCOLS: [&str; 3] = ["ll", "ll128", "simple"];
+pub(super) const PROTOCOLS: [&str; 3] = ["ll", "ll128", "simple"];
 /// A line with its newline must fit into the consumer's buffer of 256.
 const LINE_LIMIT: usize = 254;
 
-/// Whether the consumer has a word for that algorithm.
-pub fn knows(algorithm: &str) -> bool {
-    ALGORITHMS.iter().any(|(ours, _)| *ours == algorithm)
+/// Whether the consumer has words for a configuration; channels must be known, because they must be written.
+pub fn knows(collective: &str, config: &Config) -> bool {
+    COLLECTIVES.iter().any(|(ours, _)| *ours == collective)
+        && ALGORITHMS.iter().any(|(ours, _)| *ours == &*config.algorithm)
+        && PROTOCOLS.contains(&&*config.protocol)
+        && config.n_channels > 0
+}
+
+/// Our name of a collective.
+pub fn collective_name(theirs: &str) -> Option<&'static str> {
+    COLLECTIVES.iter().find(|(_, word)| *word == theirs).map(|(ours, _)| *ours)
+}
+
+/// Our name of an algorithm.
+pub fn algorithm_name(theirs: &str) -> Option<&'static str> {
+    ALGORITHMS.iter().find(|(_, word)| *word == theirs).map(|(ours, _)| *ours)
 }
 
 fn word(list: &[(&str, &'static str)], ours: &str, what: &str) -> Result<&'static str, ExportError> {
@@ -59,7 +72,7 @@ pub struct Line {
     pub n_ranks: i64,
 }
 
-fn line_of(rule: &Rule) -> Result<Line, ExportError> {
+pub(super) fn line_of(rule: &Rule) -> Result<Line, ExportError> {
     if !PROTOCOLS.contains(&rule.protocol.as_str()) {
         return Err(ExportError::NoWord(format!(
             "NCCL's tuner file has no word for the protocol {}",
@@ -82,7 +95,7 @@ fn line_of(rule: &Rule) -> Result<Line, ExportError> {
 ///
 /// # Errors
 /// When a word is missing there, or the file would not mean the same.
-pub fn csv(rules: &[Rule]) -> Result<String, ExportError> {
+pub fn csv(rules: &[Rule]) -> Result<Exported, ExportError> {
     let mut text = String::from(
         "# collective,min_bytes,max_bytes,algorithm,protocol,channels,nNodes,nRanks,numPipeOps,regBuff\n",
     );
@@ -90,8 +103,8 @@ pub fn csv(rules: &[Rule]) -> Result<String, ExportError> {
     for rule in rules {
         let line = line_of(rule)?;
         if let Some(note) = &rule.note {
-            let note: String = note.chars().take(LINE_LIMIT - 2).collect();
-            text.push_str(&format!("# {note}\n"));
+            let end = note.floor_char_boundary(LINE_LIMIT - 2);
+            text.push_str(&format!("# {}\n", &note[..end]));
         }
         text.push_str(&format!(
             "{},{},{},{},{},{},{},{},-1,-1\n",
@@ -107,7 +120,18 @@ pub fn csv(rules: &[Rule]) -> Result<String, ExportError> {
         meant.push(line);
     }
     let read = read_csv(&text).map_err(ExportError::Mismatch)?;
-    if read == meant { Ok(text) } else { Err(ExportError::Mismatch("lines differ".into())) }
+    if read != meant {
+        return Err(ExportError::Mismatch("lines differ".into()));
+    }
+    Ok(Exported { text, notes: Vec::new() })
+}
+
+/// A word of a list, or what the consumer would make of it.
+pub(super) fn known(word: &str, list: &[(&str, &str)], becomes: &str) -> Result<String, String> {
+    match list.iter().any(|(_, theirs)| *theirs == word) {
+        true => Ok(word.to_owned()),
+        false => Err(format!("`{word}` would be read as {becomes}")),
+    }
 }
 
 /// Reads a tuner CSV strictly.
@@ -137,13 +161,6 @@ fn parse(line: &str) -> Result<Line, String> {
     if fields.iter().any(|field| field.is_empty() || field.trim() != *field) {
         return Err("an empty field would shift the others, a blank would spoil a word".into());
     }
-    let known = |word: &str, list: &[(&str, &str)], becomes: &str| match list
-        .iter()
-        .any(|(_, theirs)| *theirs == word)
-    {
-        true => Ok(word.to_owned()),
-        false => Err(format!("`{word}` would be read as {becomes}")),
-    };
     let bytes = |word: &str| word.parse::<u64>().map_err(|_| format!("`{word}` is no byte count"));
     let number = |word: &str| match word.parse::<i64>() {
         Ok(value) if value >= -1 => Ok(value),
@@ -174,105 +191,17 @@ fn parse(line: &str) -> Result<Line, String> {
     Ok(line)
 }
 
-/// NCCLX: the same rules keyed on bytes per rank, as CSV with intervals or as JSON.
-///
-/// # Errors
-/// When a word is missing there.
-pub fn ncclx(rules: &[Rule], as_json: bool) -> Result<String, ExportError> {
-    let mut csv = String::from("# collective,bytesPerRank,algorithm,protocol,channels,nNodes,nLocalRanks\n");
-    let mut objects = Vec::new();
-    for rule in rules {
-        let line = line_of(rule)?;
-        let ranks = u64::from(rule.scope.n_ranks.max(1));
-        let local = rule.scope.n_ranks / rule.scope.n_hosts.max(1);
-        // Whole bytes per rank: a rule starts at the first count whose total reaches its minimum.
-        let low = rule.min_bytes.div_ceil(ranks);
-        let interval = match rule.max_bytes {
-            u64::MAX => format!("[{low},)"),
-            high => format!("[{low},{}]", high / ranks),
-        };
-        csv.push_str(&format!(
-            "{},{interval},{},{},{},{},{local}\n",
-            line.collective, line.algorithm, line.protocol, line.channels, line.n_nodes
-        ));
-        objects.push(json!({
-            "filter": { "collective": line.collective, "bytesPerRank": interval, "nNodes": line.n_nodes, "nLocalRanks": local },
-            "config": { "algorithm": line.algorithm, "protocol": line.protocol, "channels": line.channels },
-        }));
-    }
-    let text = if as_json {
-        serde_json::to_string_pretty(&json!({ "rules": objects })).unwrap_or_default() + "\n"
-    } else {
-        csv
-    };
-    let read = if as_json { ncclx_json_intervals(&text) } else { ncclx_csv_intervals(&text) }
-        .map_err(ExportError::Mismatch)?;
-    let meant: Vec<(u64, u64)> = rules
-        .iter()
-        .map(|rule| {
-            let ranks = u64::from(rule.scope.n_ranks.max(1));
-            (
-                rule.min_bytes.div_ceil(ranks),
-                if rule.max_bytes == u64::MAX { u64::MAX } else { rule.max_bytes / ranks },
-            )
-        })
-        .collect();
-    if read == meant {
-        Ok(text)
-    } else {
-        Err(ExportError::Mismatch(format!("{read:?} where {meant:?} was meant")))
-    }
-}
-
-/// Intervals of a CSV; commas inside brackets belong to the interval.
-fn ncclx_csv_intervals(text: &str) -> Result<Vec<(u64, u64)>, String> {
-    let mut all = Vec::new();
-    for line in text.lines().filter(|line| !line.starts_with('#') && !line.is_empty()) {
-        let open = line.find(['[', '(']).ok_or_else(|| format!("no interval in `{line}`"))?;
-        let close =
-            open + line[open..].find([']', ')']).ok_or_else(|| format!("an open interval in `{line}`"))?;
-        if line[..open].matches(',').count() != 1 || line[close + 1..].matches(',').count() != 5 {
-            return Err(format!("wrong number of fields in `{line}`"));
-        }
-        all.push(interval(&line[open..=close])?);
-    }
-    Ok(all)
-}
-
-fn ncclx_json_intervals(text: &str) -> Result<Vec<(u64, u64)>, String> {
-    let document: serde_json::Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    let rules = document["rules"].as_array().ok_or("no list of rules")?;
-    rules
-        .iter()
-        .map(|rule| interval(rule["filter"]["bytesPerRank"].as_str().ok_or("no bytesPerRank")?))
-        .collect()
-}
-
-/// `[a,b]`, `(a,b]`, `[a,)`: both ends inclusive here.
-fn interval(text: &str) -> Result<(u64, u64), String> {
-    let bad = || format!("`{text}` is no interval");
-    let inside = text.get(1..text.len().saturating_sub(1)).ok_or_else(bad)?;
-    let (low, high) = inside.split_once(',').ok_or_else(bad)?;
-    let low: u64 = low.trim().parse().map_err(|_| bad())?;
-    let low = if text.starts_with('(') { low.saturating_add(1) } else { low };
-    let high = match high.trim() {
-        "" => u64::MAX,
-        high if text.ends_with(']') => high.parse().map_err(|_| bad())?,
-        high => high.parse::<u64>().map_err(|_| bad())?.saturating_sub(1),
-    };
-    Ok((low, high))
-}
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use proptest::prelude::*;
 
-    use super::{csv, ncclx, read_csv};
+    use super::{ALGORITHMS, COLLECTIVES, PROTOCOLS, csv, line_of, read_csv};
     use crate::export::rules::tests::rules;
+    use crate::export::{Rule, Scope};
 
     #[test]
     fn the_csv_says_what_was_meant() {
-        let text = csv(&rules()).unwrap();
+        let text = csv(&rules()).unwrap().text;
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[1], "allreduce,0,5792,tree,simple,1,1,4,-1,-1");
         assert_eq!(lines[2], "allreduce,5793,18446744073709551615,ring,simple,1,1,4,-1,-1");
@@ -306,15 +235,55 @@ mod tests {
     }
 
     #[test]
-    fn ncclx_counts_bytes_per_rank() {
-        let text = ncclx(&rules(), false).unwrap();
-        assert!(text.contains("allreduce,[0,1448],tree,simple,1,1,4\n"), "{text}");
-        assert!(text.contains("allreduce,[1449,),ring,simple,1,1,4\n"), "{text}");
-        let json: serde_json::Value = serde_json::from_str(&ncclx(&rules(), true).unwrap()).unwrap();
-        assert_eq!(json["rules"][1]["filter"]["bytesPerRank"], "[1449,)");
+    fn notes_never_run_into_a_second_line() {
+        let mut rules = rules();
+        rules[0].note = Some("µ".repeat(300));
+        let text = csv(&rules).unwrap().text;
+        assert!(text.lines().all(|line| line.len() <= 254) && text.lines().count() == 4);
+    }
+
+    /// Rules of several worlds and collectives, each world covered once.
+    pub(crate) fn many() -> impl Strategy<Value = Vec<Rule>> {
+        let bounds = proptest::collection::btree_set(1u64..1 << 45, 0..6);
+        let word = |list: &'static [(&str, &str)]| proptest::sample::select(list).prop_map(|(ours, _)| ours);
+        let world = (
+            1u32..40,
+            1u32..4,
+            word(&COLLECTIVES),
+            bounds,
+            proptest::collection::vec((word(&ALGORITHMS), 0..3usize, 1u32..33), 7),
+        );
+        let world = world.prop_map(|(ranks, hosts, collective, bounds, choices)| {
+            let starts: Vec<u64> = std::iter::once(0).chain(bounds).collect();
+            let rule = |(at, (algorithm, protocol, n_channels)): (usize, (&str, usize, u32))| {
+                let min_bytes = *starts.get(at)?;
+                let max_bytes = starts.get(at + 1).map_or(u64::MAX, |next| next - 1);
+                let scope = Scope { collective: collective.into(), n_hosts: hosts, n_ranks: ranks * hosts };
+                let (algorithm, protocol) = (algorithm.to_owned(), PROTOCOLS[protocol].to_owned());
+                Some(Rule { scope, min_bytes, max_bytes, algorithm, protocol, n_channels, note: None })
+            };
+            choices.into_iter().enumerate().filter_map(rule).collect::<Vec<_>>()
+        });
+        proptest::collection::vec(world, 1..4).prop_map(|worlds| worlds.concat())
     }
 
     proptest! {
+        #[test]
+        fn every_size_finds_the_rule_that_was_meant(rules in many()) {
+            let lines = read_csv(&csv(&rules).unwrap().text).unwrap();
+            for rule in &rules {
+                for bytes in [rule.min_bytes, rule.max_bytes, rule.min_bytes / 2 + rule.max_bytes / 2] {
+                    let meant = rules.iter().find(|other| other.scope == rule.scope && (other.min_bytes..=other.max_bytes).contains(&bytes));
+                    let meant = line_of(meant.unwrap()).unwrap();
+                    let found = lines.iter().find(|line| {
+                        (line.min_bytes..=line.max_bytes).contains(&bytes)
+                            && (&line.collective, line.n_nodes, line.n_ranks) == (&meant.collective, meant.n_nodes, meant.n_ranks)
+                    });
+                    prop_assert_eq!(found, Some(&meant));
+                }
+            }
+        }
+
         #[test]
         fn any_text_is_read_or_refused(text in "[a-z0-9,\\-# \n]{0,120}") {
             let _ = read_csv(&text);
