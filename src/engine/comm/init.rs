@@ -129,7 +129,7 @@ impl Settings {
 
 /// The rules of a tuner file; what is odd about it goes to the log, as in the library's plugin.
 fn tuner_rules(path: Option<String>) -> Result<Vec<Rule>> {
-    let Some(path) = path else { return Ok(Vec::new()) };
+    let Some(path) = path.filter(|path| !path.is_empty()) else { return Ok(Vec::new()) };
     let text = std::fs::read_to_string(&path)
         .map_err(|e| Error::InvalidUsage(format!("NCCL_TUNER_CONFIG_FILE {path}: {e}")))?;
     let rules = Rules::parse(&text);

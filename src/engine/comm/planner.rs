@@ -90,6 +90,7 @@ impl Planner {
     }
 
     /// What a tuner rule says about a call, when the caller fixes nothing and what the rule names can run here. Rules count total bytes.
+    /// A call that no line matches is chosen as without a file.
     fn ruled(&self, collective: Collective, input_bytes: u64) -> Option<Forced> {
         if self.forced != Forced::default() {
             return None;
@@ -106,7 +107,10 @@ impl Planner {
             let forced = Forced {
                 algorithm: Some(rule.algorithm),
                 protocol: Some(rule.protocol),
-                n_channels: rule.n_channels.and_then(|n| u32::try_from(n).ok()).filter(|&n| n > 0),
+                // The original starts from one channel, and a line that leaves them open keeps that.
+                n_channels: Some(
+                    rule.n_channels.and_then(|n| u32::try_from(n).ok()).filter(|&n| n > 0).unwrap_or(1),
+                ),
             };
             let runs = || self.model.choose(collective, input_bytes, forced).is_ok();
             (applies && runs()).then_some(forced)

@@ -59,14 +59,13 @@ impl Rules {
     /// Reads a file's text. Lines that the original would pass over are passed over with a warning.
     pub fn parse(text: &str) -> Self {
         let mut rules = Self::default();
-        for (index, line) in text.lines().enumerate() {
+        for (number, line) in pieces(text) {
             if line.starts_with('#') || line.is_empty() {
                 continue;
             }
-            let number = index + 1;
-            if line.len() + 1 >= LINE_BYTES {
+            if line.len() == LINE_BYTES - 1 {
                 rules.warnings.push(format!(
-                    "line {number} is longer than {} characters; NCCL cuts it there",
+                    "line {number} is longer than {} characters; NCCL reads the rest as a line of its own",
                     LINE_BYTES - 2
                 ));
             }
@@ -145,6 +144,19 @@ impl Rule {
     }
 }
 
+/// Lines as `fgets` cuts them: what does not fit into its buffer is the next line.
+fn pieces(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.split_inclusive('\n').zip(1..).flat_map(|(mut rest, number)| {
+        let mut cut = Vec::new();
+        while !rest.is_empty() {
+            let (piece, more) = rest.split_at(rest.floor_char_boundary(LINE_BYTES - 1));
+            cut.push((number, piece.trim_end_matches(['\n', '\r'])));
+            rest = more;
+        }
+        cut
+    })
+}
+
 /// C's `atoi` and `strtoull`: a sign and digits in front, the rest ignored, nothing reads as 0. Negative sizes wrap to huge ones.
 fn leading_integer(text: &str) -> i64 {
     let (negative, digits) = match text.strip_prefix('-') {
@@ -201,6 +213,21 @@ mod tests {
         assert_eq!(rules.rules.len(), 1);
         assert_eq!(rules.rules[0].max_bytes, 9);
         assert!(rules.warnings[0].contains("has 4 fields"));
+    }
+
+    #[test]
+    fn what_is_behind_a_full_buffer_is_a_line_of_its_own() {
+        let comment = format!("#{}", "x".repeat(254));
+        assert_eq!(comment.len(), LINE_BYTES - 1);
+        let rules =
+            Rules::parse(&format!("{comment}allreduce,0,9,ring,ll,2,-1,-1\nallreduce,0,9,tree,ll,1,-1,-1\n"));
+        assert_eq!(
+            rules.rules.iter().map(|rule| rule.algorithm).collect::<Vec<_>>(),
+            [Algorithm::Ring, Algorithm::Tree]
+        );
+        let long = Rules::parse(&format!("allreduce,0,9,ring,ll,2,-1,-1,-1,-1{},tree\n", " ".repeat(300)));
+        assert_eq!(long.rules.len(), 1);
+        assert!(long.warnings.iter().any(|w| w.contains("line 1 is longer than 254")), "{:?}", long.warnings);
     }
 
     #[test]
