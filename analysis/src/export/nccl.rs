@@ -103,7 +103,12 @@ pub fn csv(rules: &[Rule]) -> Result<Exported, ExportError> {
     for rule in rules {
         let line = line_of(rule)?;
         if let Some(note) = &rule.note {
-            let end = note.floor_char_boundary(LINE_LIMIT - 2);
+            let limit = LINE_LIMIT - 2;
+            let end = if note.len() <= limit {
+                note.len()
+            } else {
+                (0..=limit).rfind(|&at| note.is_char_boundary(at)).unwrap_or(0)
+            };
             text.push_str(&format!("# {}\n", &note[..end]));
         }
         text.push_str(&format!(

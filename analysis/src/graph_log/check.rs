@@ -7,14 +7,25 @@ use crate::graph_log::TreeNode;
 /// A ring is one cycle over all ranks, and neighbours agree.
 pub fn ring(channel: u32, ring: &BTreeMap<u32, (u32, u32)>, n_ranks: u32) -> Vec<String> {
     let mut problems = missing(channel, "ring", ring.keys().copied(), n_ranks);
-    for (rank, (_, next)) in ring {
-        match ring.get(next) {
-            Some((previous, _)) if previous != rank => {
+    for (rank, (previous, next)) in ring {
+        for (other, edge) in
+            [(next, format!("{rank} -> {next}")), (previous, format!("{previous} -> {rank}"))]
+        {
+            if *other >= n_ranks {
                 problems.push(format!(
-                    "channel {channel}: ring edge {rank} -> {next}, but rank {next} receives from {previous}"
+                    "channel {channel}: ring edge {edge}, but {other} is no rank of {n_ranks}"
                 ));
             }
-            _ => {}
+        }
+        if let Some((back, _)) = ring.get(next).filter(|(back, _)| back != rank) {
+            problems.push(format!(
+                "channel {channel}: ring edge {rank} -> {next}, but rank {next} receives from {back}"
+            ));
+        }
+        if let Some((_, forth)) = ring.get(previous).filter(|(_, forth)| forth != rank) {
+            problems.push(format!(
+                "channel {channel}: ring edge {previous} -> {rank}, but rank {previous} sends to {forth}"
+            ));
         }
     }
     if problems.is_empty()
@@ -60,7 +71,15 @@ pub fn tree(channel: u32, tree: &BTreeMap<u32, TreeNode>, n_ranks: u32) -> Vec<S
                 Some(_) => {}
             }
         }
-        for child in &node.down {
+        for (at, child) in node.down.iter().enumerate() {
+            if *child >= n_ranks {
+                problems.push(format!(
+                    "channel {channel}: rank {rank} has child {child}, which is no rank of {n_ranks}"
+                ));
+            }
+            if node.down[..at].contains(child) {
+                problems.push(format!("channel {channel}: rank {rank} has child {child} twice"));
+            }
             if let Some(below) = tree.get(child).filter(|below| below.up != Some(*rank)) {
                 let up = below.up.map_or("nobody".into(), |up| up.to_string());
                 problems.push(format!(
@@ -132,6 +151,8 @@ mod tests {
         );
         assert!(problems("3/-1/-1->2->1", "3/-1/-1->2->-1").contains("2 roots [0, 2]"));
         assert!(problems("1/-1/-1->0->-1", "1/-1/-1->0->3").contains("cycle"));
+        assert!(problems("1/-1/-1->0->-1", "1/1/-1->0->-1").contains("rank 0 has child 1 twice"));
+        assert!(problems("1/-1/-1->0->-1", "1/7/-1->0->-1").contains("child 7, which is no rank of 4"));
         assert!(problems("-1/-1/-1->3->2", "junk").contains("no tree line of 1 ranks: 3"));
         assert!(
             problems("-1/-1/-1->3->2", "-1/-1/-1->3->9").contains("rank 3 is under 9, which is no rank of 4")
@@ -143,6 +164,9 @@ mod tests {
         assert!(
             problems("2 -> 3 -> 0", "1 -> 3 -> 0").contains("ring edge 2 -> 3, but rank 3 receives from 1")
         );
+        let far = problems("2 -> 3 -> 0", "2 -> 3 -> 9");
+        assert!(far.contains("ring edge 3 -> 9, but 9 is no rank of 4"), "{far}");
+        assert!(far.contains("ring edge 3 -> 0, but rank 3 sends to 9"), "{far}");
         let two = CHAIN
             .replace("Channel 00/01 : 0 1 2 3", "-")
             .replace("3 -> 0 -> 1", "1 -> 0 -> 1")

@@ -1,9 +1,10 @@
 //! Rings and trees out of a library's debug log (NCCL_DEBUG=INFO with INIT or GRAPH): rebuilt, checked, described, drawn.
 //!
-//! [`parse`] collects what every rank says about its neighbours, [`check`] follows the edges, [`shape`] names what it finds.
+//! `lines` tells who speaks, [`parse`] collects what every rank says about its neighbours, [`check`] follows the edges, [`shape`] names what it finds.
 
 pub mod check;
 pub mod draw;
+mod lines;
 pub mod parse;
 pub mod shape;
 

@@ -1,10 +1,10 @@
 //! Lines of a debug log to neighbours.
 //!
-//! A line may stand behind an MPI rank tag and a time stamp. Graph lines name rank and channel but no communicator; that is the one
-//! whose initialisation the same thread announced last.
+//! Graph lines name rank and channel but no communicator; that is the one whose initialisation the same thread announced last.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::graph_log::lines::messages;
 use crate::graph_log::{Communicator, TreeNode};
 
 /// Collects lines of any number of files.
@@ -13,6 +13,11 @@ pub struct Reader {
     communicators: BTreeMap<String, Draft>,
     /// Communicator of each thread (`host:pid:tid`).
     current: BTreeMap<String, String>,
+    /// Communicator behind a pointer of a process (`host:pid`).
+    pointers: BTreeMap<(String, String), String>,
+    file: String,
+    n_lines: usize,
+    unusable: Vec<String>,
 }
 
 #[derive(Debug, Default)]
@@ -27,22 +32,37 @@ struct Draft {
 }
 
 impl Reader {
+    /// The lines that follow are of this file.
+    pub fn file(&mut self, name: &str) {
+        (self.file, self.n_lines) = (name.to_owned(), 0);
+    }
+
     /// Takes one line; lines about other things are ignored.
     pub fn line(&mut self, line: &str) {
-        let Some((prefix, text)) = line.split_once("NCCL INFO ") else { return };
-        let thread = thread_of(prefix);
-        let text = text.trim();
+        self.n_lines += 1;
+        for (thread, text) in messages(line, |thread| self.current.contains_key(thread)) {
+            self.message(&thread, text.trim());
+        }
+    }
+
+    fn message(&mut self, thread: &str, text: &str) {
         if text.contains("Init START") || text.contains("Init COMPLETE") {
-            self.init(&thread, text);
+            self.init(thread, text);
             return;
         }
-        let id = self.current.get(&thread).cloned().unwrap_or_default();
+        let id = self.current.get(thread).cloned().unwrap_or_default();
         // A draft is made only for a line that says something, so unrelated logs give no communicator.
         let mut said = Draft::default();
-        if !said.take(text) {
-            return;
+        let taken = said.take(text);
+        if matches!(taken, Taken::All | Taken::Part) {
+            self.communicators.entry(id).or_default().merge(said);
         }
-        self.communicators.entry(id).or_default().merge(said);
+        if matches!(taken, Taken::Part | Taken::Nothing) {
+            let shown: String = text.chars().take(60).collect();
+            let file = if self.file.is_empty() { String::new() } else { format!("{}, ", self.file) };
+            self.unusable
+                .push(format!("{file}line {}: cut off or mixed with another: `{shown}`", self.n_lines));
+        }
     }
 
     fn init(&mut self, thread: &str, text: &str) {
@@ -50,7 +70,21 @@ impl Reader {
         let after = |name: &str| {
             words.iter().position(|word| *word == name).and_then(|at| words.get(at + 1)).copied()
         };
-        let id = after("commId").or(after("parent")).unwrap_or_default().to_owned();
+        let process = thread.rsplit_once(':').map_or(thread, |(process, _)| process).to_owned();
+        let id = match (after("commId"), after("parent")) {
+            (Some(id), _) => id.to_owned(),
+            // A split names its parent by a pointer, which is another one in every process.
+            (None, Some(parent)) => {
+                let known = self.pointers.get(&(process.clone(), parent.to_owned()));
+                let known = known.map_or(parent, String::as_str);
+                let word = |name: &str| after(name).unwrap_or("?").trim_end_matches('-').to_owned();
+                format!("{known} split {} color {}", word("childCount"), word("color"))
+            }
+            (None, None) => String::new(),
+        };
+        if let Some(pointer) = after("comm") {
+            self.pointers.insert((process, pointer.to_owned()), id.clone());
+        }
         if text.contains("Init START") || !self.current.contains_key(thread) {
             self.current.insert(thread.to_owned(), id.clone());
         }
@@ -60,19 +94,46 @@ impl Reader {
         }
     }
 
+    /// Lines about graphs that could not be used, or not as a whole.
+    pub fn unusable(&self) -> &[String] {
+        &self.unusable
+    }
+
     /// Everything that was said, one entry per communicator that has a graph.
-    pub fn finish(self) -> Vec<Communicator> {
+    pub fn finish(mut self) -> Vec<Communicator> {
+        let announced = self.communicators.iter().filter(|(id, draft)| !id.is_empty() && draft.announced > 0);
+        let named: Vec<String> = announced.map(|(id, _)| id.clone()).collect();
+        // Ranks whose announcement is missing belong to the only communicator there is.
+        if let [only] = named.as_slice()
+            && let Some(stray) = self.communicators.remove("").filter(Draft::has_graph)
+        {
+            let draft = self.communicators.entry(only.clone()).or_default();
+            let note = "lines of threads that announced no communicator are taken for this one";
+            draft.notes.insert(note.to_owned());
+            draft.merge(stray);
+        }
         let with_graph = self.communicators.into_iter().filter(|(_, draft)| draft.has_graph());
         with_graph.map(|(id, draft)| draft.finish(id)).collect()
     }
 }
 
-/// `host:pid:tid` at the end of the prefix, before the device in brackets.
-fn thread_of(prefix: &str) -> String {
-    let words = prefix.split_whitespace().rev();
-    let found =
-        words.map(|word| word.rsplit('>').next().unwrap_or(word)).find(|word| word.matches(':').count() >= 2);
-    found.map(|word| word.trim_start_matches(':').to_owned()).unwrap_or_default()
+/// How much of a line could be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Taken {
+    /// It is about something else.
+    Other,
+    /// It is about a graph but cannot be read.
+    Nothing,
+    /// Some of it.
+    Part,
+    /// All of it.
+    All,
+}
+
+impl Taken {
+    fn all_or_nothing(read: Option<()>) -> Self {
+        if read.is_some() { Self::All } else { Self::Nothing }
+    }
 }
 
 impl Draft {
@@ -83,40 +144,41 @@ impl Draft {
             && self.details.is_empty())
     }
 
-    /// Reads one text; whether it was about a graph.
-    fn take(&mut self, text: &str) -> bool {
+    /// Reads one text.
+    fn take(&mut self, text: &str) -> Taken {
         if let Some(rest) = text.strip_prefix("Trees ") {
             return self.trees(rest);
         }
         if let Some(rest) = text.strip_prefix("Tree ") {
-            return self.tree(rest).is_some();
+            return Taken::all_or_nothing(self.tree(rest));
         }
         if let Some(rest) = text.strip_prefix("Ring ") {
-            return self.ring(rest).is_some();
+            return Taken::all_or_nothing(self.ring(rest));
         }
-        match text.strip_prefix("Channel ") {
-            Some(rest) => self.order(rest).is_some(),
-            None => false,
+        // Lines about links between ranks begin with the same word.
+        match text.strip_prefix("Channel ").and_then(|rest| self.order(rest)) {
+            Some(()) => Taken::All,
+            None => Taken::Other,
         }
     }
 
     /// `[0] 1/-1/-1->0->-1 [1] …`: children, rank, parent.
-    fn trees(&mut self, text: &str) -> bool {
-        let mut any = false;
+    fn trees(&mut self, text: &str) -> Taken {
+        let (mut used, mut lost) = (false, !text.starts_with('['));
         for part in text.split('[').skip(1) {
-            let Some((channel, place)) = part.split_once(']') else { continue };
-            let words: Vec<&str> = place.trim().split("->").collect();
-            let ([down, rank, up], Ok(channel)) = (words.as_slice(), channel.trim().parse()) else {
-                continue;
-            };
-            let (Ok(rank), Some(up), Some(down)) = (rank.trim().parse(), neighbour(up), children(down))
-            else {
-                continue;
-            };
-            insert(&mut self.summaries, &mut self.notes, ("Trees", rank, channel), TreeNode { up, down });
-            any = true;
+            match place(part) {
+                Some((rank, channel, node)) => {
+                    insert(&mut self.summaries, &mut self.notes, ("Trees", rank, channel), node);
+                    used = true;
+                }
+                None => lost = true,
+            }
         }
-        any
+        match (used, lost) {
+            (true, false) => Taken::All,
+            (true, true) => Taken::Part,
+            (false, _) => Taken::Nothing,
+        }
     }
 
     /// `0 : -1 -> 0 -> 1/-1/-1`: parent, rank, children.
@@ -241,6 +303,15 @@ fn insert<T: PartialEq>(
     }
 }
 
+/// `0] 1/-1/-1->0->-1`: channel, children, rank, parent.
+fn place(part: &str) -> Option<(u32, u32, TreeNode)> {
+    let (channel, place) = part.split_once(']')?;
+    let words: Vec<&str> = place.trim().split("->").collect();
+    let [down, rank, up] = words.as_slice() else { return None };
+    let node = TreeNode { up: neighbour(up)?, down: children(down)? };
+    Some((rank.trim().parse().ok()?, channel.trim().parse().ok()?, node))
+}
+
 /// A rank, or nothing for -1.
 fn neighbour(word: &str) -> Option<Option<u32>> {
     match word.trim() {
@@ -249,8 +320,10 @@ fn neighbour(word: &str) -> Option<Option<u32>> {
     }
 }
 
+/// Three of them, -1 where there is none; a line that was cut has fewer.
 fn children(word: &str) -> Option<Vec<u32>> {
     let all: Vec<Option<u32>> = word.trim().split('/').map(neighbour).collect::<Option<_>>()?;
+    (all.len() == 3).then_some(())?;
     Some(all.into_iter().flatten().collect())
 }
 
@@ -258,13 +331,54 @@ fn children(word: &str) -> Option<Vec<u32>> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{Reader, thread_of};
+    use super::Reader;
+    use crate::graph_log::tests::{CHAIN, read};
+
+    fn unusable(text: &str) -> Vec<String> {
+        let mut reader = Reader::default();
+        reader.file("nccl.log");
+        text.lines().for_each(|line| reader.line(line));
+        reader.unusable().to_vec()
+    }
 
     #[test]
-    fn threads_are_found_behind_tags_and_times() {
-        for prefix in ["box:1:2 [0] ", "[1,0]<stdout>:box:1:2 [0] ", "[2026-01-02 03:04:05] box:1:2 [0] "] {
-            assert_eq!(thread_of(prefix), "box:1:2");
-        }
+    fn cut_and_mixed_lines_are_named_and_the_rest_is_used() {
+        let cut = CHAIN.replace("Trees [0] 2/-1/-1->1->0", "Trees [0] 2/-1/-1->1->0 [1] 2/-1");
+        assert_eq!(read(&cut)[0].trees, read(CHAIN)[0].trees);
+        assert_eq!(
+            unusable(&cut),
+            ["nccl.log, line 7: cut off or mixed with another: `Trees [0] 2/-1/-1->1->0 [1] 2/-1`"]
+        );
+        let torn = CHAIN.replace("Ring 00 : 1 -> 2 -> 3", "Ring 00 : 1 -> 2 ->");
+        assert!(unusable(&torn)[0].contains("line 11"), "{:?}", unusable(&torn));
+        assert!(unusable(CHAIN).is_empty());
+        assert!(unusable("h:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/IPC").is_empty());
+    }
+
+    #[test]
+    fn lines_without_an_announcement_belong_to_the_only_communicator() {
+        let lost = CHAIN.lines().filter(|line| !line.contains("comm 0x57")).collect::<Vec<_>>().join("\n");
+        let all = read(&lost);
+        assert_eq!((all.len(), all[0].id.as_str(), all[0].tree_records()), (1, "0xabc", 4));
+        assert!(all[0].problems().is_empty());
+        assert!(all[0].notes[0].contains("announced no communicator"), "{:?}", all[0].notes);
+    }
+
+    #[test]
+    fn a_split_is_one_communicator_although_pointers_differ() {
+        let split: String = (0..4).map(|rank| {
+            let (thread, parent) = (["10:11", "20:21", "30:31", "40:41"][rank], ["0x55", "0x56", "0x57", "0x58"][rank]);
+            let (ranks, down, up) = (rank / 2, if rank % 2 == 0 { "1" } else { "-1" }, if rank % 2 == 0 { "-1" } else { "0" });
+            format!(
+                "box:{thread} [0] NCCL INFO ncclCommSplit comm 0x9{rank} rank {} nranks 2 cudaDev 0 nvmlDev 0 busId 1 parent {parent} \
+                 childCount 1 color {ranks} key 0- Init START\nbox:{thread} [0] NCCL INFO Trees [0] {down}/-1/-1->{}->{up}\n",
+                rank % 2, rank % 2
+            )
+        }).collect();
+        let all = read(&format!("{CHAIN}{split}"));
+        let ids: Vec<&str> = all.iter().map(|c| c.id.as_str()).collect();
+        assert_eq!(ids, ["0xabc", "0xabc split 1 color 0", "0xabc split 1 color 1"]);
+        assert!(all.iter().all(|c| c.problems().is_empty() && c.notes.is_empty()));
     }
 
     proptest! {

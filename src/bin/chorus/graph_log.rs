@@ -8,6 +8,9 @@ use analysis::graph_log::{Communicator, Reader, Shape, describe, draw};
 
 use crate::Failure;
 
+/// Unusable lines that are named.
+const SHOWN: usize = 20;
+
 /// Command line.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -33,6 +36,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<u8, Failure> {
     let mut reader = Reader::default();
     for path in &args.files {
         let mut source = open_text(path).map_err(|error| Failure::Input(error.to_string()))?;
+        reader.file(&path.display().to_string());
         let mut line = Vec::new();
         loop {
             line.clear();
@@ -42,6 +46,12 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<u8, Failure> {
             }
             reader.line(&String::from_utf8_lossy(&line));
         }
+    }
+    for line in reader.unusable().iter().take(SHOWN) {
+        eprintln!("warning: {line}");
+    }
+    if let Some(more) = reader.unusable().len().checked_sub(SHOWN).filter(|more| *more > 0) {
+        eprintln!("warning: {more} more lines about graphs are cut off or mixed with another");
     }
     let all = reader.finish();
     if all.is_empty() {

@@ -149,7 +149,9 @@ fn pieces(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.split_inclusive('\n').zip(1..).flat_map(|(mut rest, number)| {
         let mut cut = Vec::new();
         while !rest.is_empty() {
-            let (piece, more) = rest.split_at(rest.floor_char_boundary(LINE_BYTES - 1));
+            let limit = rest.len().min(LINE_BYTES - 1);
+            let end = (1..=limit).rfind(|&at| rest.is_char_boundary(at)).unwrap_or(rest.len());
+            let (piece, more) = rest.split_at(end);
             cut.push((number, piece.trim_end_matches(['\n', '\r'])));
             rest = more;
         }
