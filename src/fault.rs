@@ -4,6 +4,8 @@
 //! `CHORUS_FAULT=kill:2:timing` lets the process of rank 2 (by the launcher's variables) kill itself when it comes to its first
 //! timed iterations; `stop` instead of `kill` stops it; a fourth field gives the size at which it happens. Points: `join` (checked
 //! in at the root, not yet in the ring) and the phases of the watch: `startup warmup timing checking barrier teardown`.
+//!
+//! `CHORUS_FAULT_DELAY=10%` makes every timed loop that much longer: a slow-down of known size, for trying what looks for slow-downs.
 
 /// The process has come to that point, with operations of that size.
 #[cfg(not(feature = "fault-hooks"))]
@@ -21,6 +23,30 @@ pub fn point(name: &str, bytes: u64) {
     }
     // A process may always signal itself.
     let _ = kill_process(getpid(), signal);
+}
+
+/// A timed loop that began then is over: waits until it has taken as much longer as CHORUS_FAULT_DELAY says.
+#[cfg(not(feature = "fault-hooks"))]
+#[inline]
+pub fn delay(_begun: std::time::Instant) {}
+
+/// A timed loop that began then is over: waits until it has taken as much longer as CHORUS_FAULT_DELAY says.
+#[cfg(feature = "fault-hooks")]
+pub fn delay(begun: std::time::Instant) {
+    static PERCENT: std::sync::OnceLock<f64> = std::sync::OnceLock::new();
+    let percent =
+        *PERCENT.get_or_init(|| percent(&crate::env::text("CHORUS_FAULT_DELAY").unwrap_or_default()));
+    let end = begun.elapsed().mul_f64(1.0 + percent / 100.0);
+    while begun.elapsed() < end {
+        std::hint::spin_loop();
+    }
+}
+
+/// `10%` or `10`; anything else is no delay.
+#[cfg(feature = "fault-hooks")]
+fn percent(text: &str) -> f64 {
+    let value = text.trim().trim_end_matches('%').trim().parse().unwrap_or(0.0);
+    if (0.0..=1000.0).contains(&value) { value } else { 0.0 }
 }
 
 #[cfg(feature = "fault-hooks")]
@@ -80,5 +106,10 @@ mod tests {
         assert!(Fault::parse("kill:0:join").expect("a fault").is_at("join", 77));
         assert_eq!(Fault::parse("explode:0:join"), None);
         assert_eq!(Fault::parse("kill:0"), None);
+    }
+
+    #[test]
+    fn delays_are_shares() {
+        assert_eq!(["10%", "25 %", "7.5", "", "much", "-5%"].map(percent), [10.0, 25.0, 7.5, 0.0, 0.0, 0.0]);
     }
 }

@@ -102,6 +102,8 @@ pub struct Launch {
     pub run_id: Arc<str>,
     /// Process repeat.
     pub repeat: u32,
+    /// When its first row was written, milliseconds since 1970, where its rows say so.
+    pub started: Option<i64>,
 }
 
 /// One file that was read.
@@ -136,6 +138,8 @@ pub struct Dataset {
     pub sources: Vec<Source>,
     /// Rows with wrong elements. They are errors of the run, never samples.
     pub wrong_rows: u64,
+    /// Such rows of launches that never came to their end; they are in no other count.
+    pub wrong_unfinished_rows: u64,
     /// Rows whose result was checked and right.
     pub checked_rows: u64,
     /// Rows whose result nobody checked.
@@ -200,6 +204,8 @@ pub struct Loader {
     group_list: Vec<Group>,
     launch_ids: HashMap<u32, u32>,
     launches: Vec<Launch>,
+    /// Earliest time stamp of each launch.
+    first_times: Vec<String>,
     data: Dataset,
 }
 
@@ -288,7 +294,12 @@ impl Loader {
         let id = *self.launch_ids.entry(word).or_insert(next);
         if id == next {
             let run_id = self.words.list[word as usize].clone();
-            self.launches.push(Launch { run_id, repeat: row.repeat });
+            self.launches.push(Launch { run_id, repeat: row.repeat, started: None });
+            self.first_times.push(row.timestamp.to_owned());
+        }
+        let first = &mut self.first_times[id as usize];
+        if row.timestamp < first.as_str() {
+            row.timestamp.clone_into(first);
         }
         id
     }
@@ -330,6 +341,10 @@ impl Loader {
 
     /// Ends collecting: everything gets its order.
     pub fn finish(mut self) -> Dataset {
+        for (launch, time) in self.launches.iter_mut().zip(&self.first_times) {
+            let time = chrono::DateTime::parse_from_rfc3339(time);
+            launch.started = time.ok().map(|time| time.timestamp_millis());
+        }
         let mut order: Vec<u32> = (0..self.launches.len() as u32).collect();
         order.sort_by(|&a, &b| self.launches[a as usize].cmp(&self.launches[b as usize]));
         let mut rank = vec![0u32; order.len()];
@@ -347,6 +362,7 @@ impl Loader {
         }
         self.group_list.sort_by(|a, b| a.key.cmp(&b.key));
         self.launches.sort();
+        self.data.wrong_unfinished_rows = self.data.sources.iter().map(|source| source.incomplete_wrong).sum();
         self.data.groups = self.group_list;
         self.data.launches = self.launches;
         self.data.sources.sort_by(|a, b| a.path.cmp(&b.path));

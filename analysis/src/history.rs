@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::compare::Rules;
 use crate::compare::band::{BandKey, sides};
 use crate::dataset::Dataset;
 use crate::plot::{Chart, LineChart, Series};
@@ -38,7 +39,7 @@ pub fn series(recordings: &[Dataset], search: Search) -> Vec<Line> {
     for (index, data) in recordings.iter().enumerate() {
         // The first recording fixes where latency ends and bandwidth begins.
         let against = recordings.first().unwrap_or(data);
-        for side in sides(against, data) {
+        for side in sides(against, data, &Rules::default()) {
             let times = sorted(side.current.iter().map(|log| log.exp()));
             if !times.is_empty() {
                 all.entry(side.key).or_default().push((index, median(&times), quantile(&times, 0.95)));

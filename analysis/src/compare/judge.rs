@@ -1,10 +1,8 @@
 //! Verdicts: a rank test per band, Holm over the bands, an interval of the ratio against the effect that matters.
 
-use crate::compare::SizeNote;
 use crate::compare::band::{BandKey, Sides};
 use crate::compare::rules::Rules;
-use crate::stats::median_of;
-use crate::stats::rank_test::{holm, mann_whitney};
+use crate::stats::rank_test::{RankTest, Tables, holm, smallest_p};
 
 /// Launches a side needs before anything is concluded.
 pub const MIN_LAUNCHES: usize = 5;
@@ -62,6 +60,8 @@ pub struct Judged {
     pub launches: (usize, usize),
     /// Geometric mean of the launches' times, µs: baseline and current.
     pub time_us: (f64, f64),
+    /// The larger of both sides' launch spreads (CV of the launches' values), where both have launches.
+    pub spread: Option<f64>,
     /// The ratio, where both sides have launches.
     pub ratio: Option<Ratio>,
     /// p-value after Holm's correction.
@@ -72,70 +72,101 @@ pub struct Judged {
     pub verdict: Verdict,
     /// Launches a side that would probably settle it, for an inconclusive band.
     pub needed: Option<usize>,
+    /// Points of the baseline that the current side lacks.
+    pub lost_points: usize,
     /// Listed as not to count.
     pub quarantined: bool,
     /// Listed as one that must be conclusive.
     pub required: bool,
 }
 
-/// Judges all bands together: Holm's correction counts those that can be tested.
-pub fn all(sides: &[Sides], rules: &Rules) -> Vec<Judged> {
-    let tests: Vec<_> = sides
-        .iter()
-        .map(|sides| {
-            let enough = sides.baseline.len() >= MIN_LAUNCHES && sides.current.len() >= MIN_LAUNCHES;
-            let test = mann_whitney(&sides.baseline, &sides.current, rules.alpha);
-            test.map(|test| (test, enough))
-        })
-        .collect();
-    let counted: Vec<usize> =
-        (0..sides.len()).filter(|&index| tests[index].is_some_and(|(_, enough)| enough)).collect();
-    let raw: Vec<f64> = counted.iter().map(|&index| tests[index].map_or(1.0, |(test, _)| test.p)).collect();
-    let mut adjusted = vec![None; sides.len()];
-    for (&index, p) in counted.iter().zip(holm(&raw)) {
-        adjusted[index] = Some(p);
-    }
-    let judged = sides.iter().enumerate().map(|(index, sides)| {
-        let ratio = tests[index].map(|(test, _)| Ratio {
-            estimate: test.shift.exp(),
-            low: test.low.exp(),
-            high: test.high.exp(),
-        });
-        one(sides, ratio, adjusted[index], rules)
-    });
-    judged.collect()
+/// Judges all bands together: Holm's correction counts those that can be tested and are not quarantined. `drift` is what the machine
+/// itself may have changed between the two recordings; see [`crate::compare::drift`].
+pub fn all(sides: &[Sides], rules: &Rules, drift: f64) -> Vec<Judged> {
+    all_with(sides, rules, drift, &mut Tables::default())
 }
 
-fn one(sides: &Sides, ratio: Option<Ratio>, p: Option<f64>, rules: &Rules) -> Judged {
-    let effect = rules.effect(&sides.key);
-    let name = sides.key.name();
+/// The same with tables of U that are kept for further comparisons.
+pub(crate) fn all_with(sides: &[Sides], rules: &Rules, drift: f64, tables: &mut Tables) -> Vec<Judged> {
+    let mut tests: Vec<_> =
+        sides.iter().map(|sides| tables.test(&sides.baseline, &sides.current, rules.alpha)).collect();
+    let counts = |index: &usize| {
+        sides[*index].baseline.len() >= MIN_LAUNCHES
+            && sides[*index].current.len() >= MIN_LAUNCHES
+            && !rules.is_quarantined(&sides[*index].key)
+    };
+    let counted: Vec<usize> = (0..sides.len()).filter(counts).collect();
+    let raw: Vec<f64> = counted.iter().map(|&index| tests[index].map_or(1.0, |test| test.p)).collect();
+    for (&index, p) in counted.iter().zip(holm(&raw)) {
+        if let Some(test) = &mut tests[index] {
+            test.p = p;
+        }
+    }
+    let family = Family { size: counted.len(), drift };
+    sides.iter().zip(tests).map(|(sides, test)| one(sides, test, rules, family)).collect()
+}
+
+/// What all bands of a comparison share.
+#[derive(Clone, Copy)]
+struct Family {
+    /// Tests that Holm's correction counts.
+    size: usize,
+    /// Change of the machine itself that must be allowed for, a fraction.
+    drift: f64,
+}
+
+fn one(sides: &Sides, test: Option<RankTest>, rules: &Rules, family: Family) -> Judged {
+    let effect = rules.effect(&sides.key, sides.span);
+    let launches = (sides.baseline.len(), sides.current.len());
+    let fewer = launches.0.min(launches.1);
+    let ratio =
+        test.map(|test| Ratio { estimate: test.shift.exp(), low: test.low.exp(), high: test.high.exp() });
+    let p = test.map(|test| test.p).filter(|_| fewer >= MIN_LAUNCHES);
     let verdict = match (ratio, p) {
         _ if sides.current.is_empty() => Verdict::Missing,
         _ if sides.baseline.is_empty() => Verdict::New,
-        (Some(ratio), Some(p)) => verdict(ratio, p < rules.alpha, effect),
+        (Some(ratio), Some(p)) => verdict(ratio, p < rules.alpha, effect, family.drift),
         _ => Verdict::Inconclusive,
     };
-    let launches = (sides.baseline.len(), sides.current.len());
+    let needed = || needed(ratio, fewer, effect, family.drift).max(launches_for(family.size, rules.alpha));
     let mean = |logs: &[f64]| (logs.iter().sum::<f64>() / logs.len() as f64).exp();
     Judged {
         key: sides.key.clone(),
         span: sides.span,
         launches,
         time_us: (mean(&sides.baseline), mean(&sides.current)),
+        spread: test.map(|_| spread(&sides.baseline).max(spread(&sides.current))),
         ratio,
         p,
         effect,
         verdict,
-        needed: (verdict == Verdict::Inconclusive).then(|| needed(ratio, launches.0.min(launches.1), effect)),
-        quarantined: rules.is_quarantined(&name),
-        required: rules.is_required(&name),
+        needed: (verdict == Verdict::Inconclusive).then(needed),
+        lost_points: sides.lost_points,
+        quarantined: rules.is_quarantined(&sides.key),
+        required: rules.is_required(&sides.key),
     }
 }
 
-fn verdict(ratio: Ratio, significant: bool, effect: f64) -> Verdict {
-    if significant && ratio.low > 1.0 && ratio.estimate > 1.0 + effect {
+/// CV of the launches' values; of logarithms that is their standard deviation.
+pub(crate) fn spread(logs: &[f64]) -> f64 {
+    let mean = crate::stats::mean(logs);
+    (logs.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / logs.len() as f64).sqrt()
+}
+
+/// Launches a side at which the smallest possible p-value stays below `alpha` in a family of so many tests.
+fn launches_for(family: usize, alpha: f64) -> usize {
+    let enough = |n: &usize| smallest_p(*n) * (family.max(1) as f64) < alpha;
+    (MIN_LAUNCHES..MOST).find(enough).unwrap_or(MOST)
+}
+
+/// No more launches than this are ever asked for.
+pub const MOST: usize = 1000;
+
+fn verdict(ratio: Ratio, significant: bool, effect: f64, drift: f64) -> Verdict {
+    let room = 1.0 + drift;
+    if significant && ratio.low > room && ratio.estimate > (1.0 + effect) * room {
         Verdict::Regressed
-    } else if significant && ratio.high < 1.0 && ratio.estimate < 1.0 / (1.0 + effect) {
+    } else if significant && ratio.high < 1.0 / room && ratio.estimate < 1.0 / (1.0 + effect) / room {
         Verdict::Improved
     } else if ratio.high < 1.0 + effect {
         Verdict::Pass
@@ -145,45 +176,26 @@ fn verdict(ratio: Ratio, significant: bool, effect: f64) -> Verdict {
 }
 
 /// The half width of the interval shrinks with the root of the number of launches; it has to fit between the estimate and the bound.
-fn needed(ratio: Option<Ratio>, launches: usize, effect: f64) -> usize {
-    const MOST: usize = 1000;
-    let at_least = (launches + 1).max(MIN_LAUNCHES);
+fn needed(ratio: Option<Ratio>, launches: usize, effect: f64, drift: f64) -> usize {
+    let at_least = (launches + 1).max(MIN_LAUNCHES + 1);
     let Some(ratio) = ratio.filter(|ratio| ratio.low > 0.0 && ratio.high.is_finite()) else {
-        return at_least.max(MIN_LAUNCHES + 1);
+        return at_least;
     };
     let half = (ratio.high / ratio.low).ln() / 2.0;
-    let margin = if ratio.estimate > 1.0 + effect {
-        ratio.estimate.ln()
+    let regression = (1.0 + effect) * (1.0 + drift);
+    let margin = if ratio.estimate > regression {
+        (ratio.estimate / (1.0 + drift)).ln()
     } else {
+        // Between the bounds of pass and regressed no number of launches helps.
         ((1.0 + effect) / ratio.estimate).ln()
     };
     let factor = (half / margin.max(1e-6)).powi(2);
     ((launches as f64 * factor).ceil().min(MOST as f64) as usize).clamp(at_least, MOST.max(at_least))
 }
 
-/// Sizes beyond twice the effect in both halves of the current launches.
-pub fn moved_sizes(sides: &Sides, effect: f64) -> Vec<SizeNote> {
-    let mut notes = Vec::new();
-    for ((placement, bytes), before, after) in &sides.points {
-        if before.len() < 2 || after.len() < 4 {
-            continue;
-        }
-        let reference = median_of(before.iter().copied());
-        let half = |first: usize| median_of(after.iter().skip(first).step_by(2).copied()) / reference;
-        if half(0) > 1.0 + 2.0 * effect && half(1) > 1.0 + 2.0 * effect {
-            notes.push(SizeNote {
-                band: sides.key.name(),
-                place: format!("{}, {}", crate::format::size(*bytes), placement.name().replace('_', " ")),
-                ratio: median_of(after.iter().copied()) / reference,
-            });
-        }
-    }
-    notes
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Ratio, Verdict, needed, verdict};
+    use super::{Ratio, Verdict, launches_for, needed, verdict};
 
     fn ratio(low: f64, estimate: f64, high: f64) -> Ratio {
         Ratio { estimate, low, high }
@@ -191,21 +203,36 @@ mod tests {
 
     #[test]
     fn verdicts_follow_both_ends_and_the_estimate() {
-        assert_eq!(verdict(ratio(1.02, 1.08, 1.14), true, 0.05), Verdict::Regressed);
-        assert_eq!(verdict(ratio(1.02, 1.08, 1.14), false, 0.05), Verdict::Inconclusive);
-        assert_eq!(verdict(ratio(1.01, 1.03, 1.04), true, 0.05), Verdict::Pass);
-        assert_eq!(verdict(ratio(0.98, 1.01, 1.049), false, 0.05), Verdict::Pass);
-        assert_eq!(verdict(ratio(0.86, 0.90, 0.95), true, 0.05), Verdict::Improved);
-        assert_eq!(verdict(ratio(0.96, 0.97, 0.99), true, 0.05), Verdict::Pass);
-        assert_eq!(verdict(ratio(0.9, 1.0, 1.2), false, 0.05), Verdict::Inconclusive);
+        let judge = |ratio, significant| verdict(ratio, significant, 0.05, 0.0);
+        assert_eq!(judge(ratio(1.02, 1.08, 1.14), true), Verdict::Regressed);
+        assert_eq!(judge(ratio(1.02, 1.08, 1.14), false), Verdict::Inconclusive);
+        assert_eq!(judge(ratio(1.01, 1.03, 1.04), true), Verdict::Pass);
+        assert_eq!(judge(ratio(0.98, 1.01, 1.049), false), Verdict::Pass);
+        assert_eq!(judge(ratio(0.86, 0.90, 0.95), true), Verdict::Improved);
+        assert_eq!(judge(ratio(0.96, 0.97, 0.99), true), Verdict::Pass);
+        assert_eq!(judge(ratio(0.9, 1.0, 1.2), false), Verdict::Inconclusive);
+    }
+
+    #[test]
+    fn drift_of_the_machine_asks_for_more_before_anything_is_called_changed() {
+        let judge = |ratio| verdict(ratio, true, 0.05, 0.10);
+        assert_eq!(judge(ratio(1.06, 1.12, 1.18)), Verdict::Inconclusive);
+        assert_eq!(judge(ratio(1.12, 1.20, 1.25)), Verdict::Regressed);
+        assert_eq!(judge(ratio(0.80, 0.84, 0.88)), Verdict::Improved);
     }
 
     #[test]
     fn wider_intervals_need_more_launches() {
-        let narrow = needed(Some(ratio(0.97, 1.0, 1.06)), 10, 0.05);
-        let wide = needed(Some(ratio(0.8, 1.0, 1.3)), 10, 0.05);
+        let narrow = needed(Some(ratio(0.97, 1.0, 1.06)), 10, 0.05, 0.0);
+        let wide = needed(Some(ratio(0.8, 1.0, 1.3)), 10, 0.05, 0.0);
         assert!(narrow > 10 && wide > narrow && wide <= 1000, "{narrow} {wide}");
-        assert_eq!(needed(None, 2, 0.05), 6);
-        assert_eq!(needed(Some(ratio(0.9, 1.05, 1.2)), 10, 0.05), 1000);
+        assert_eq!(needed(None, 2, 0.05, 0.0), 6);
+        assert_eq!(needed(Some(ratio(0.9, 1.05, 1.2)), 10, 0.05, 0.0), 1000);
+    }
+
+    #[test]
+    fn many_bands_need_more_launches_before_any_can_be_called() {
+        // 2 / C(10, 5) = 0.0079, 2 / C(12, 6) = 0.0022, 2 / C(20, 10) = 1.1e-5.
+        assert_eq!([1, 2, 4, 5, 900].map(|family| launches_for(family, 0.01)), [5, 6, 6, 7, 10]);
     }
 }

@@ -5,19 +5,23 @@
 //! over sizes of its medians, and one rank test compares the launches of both sides. Single sizes are diagnosis only.
 
 pub mod band;
+pub mod drift;
+pub mod floor;
 pub mod judge;
 pub mod output;
 pub mod rules;
 pub mod selftest;
+pub mod single;
 
 pub use self::band::{BandKey, Part, Sides};
 pub use self::judge::{Judged, Verdict};
 pub use self::rules::Rules;
+pub use self::single::SizeNote;
 
 use crate::dataset::Dataset;
 
 /// The outcome of a comparison.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Comparison {
     /// One entry per band of either side.
     pub bands: Vec<Judged>,
@@ -27,17 +31,10 @@ pub struct Comparison {
     pub thresholds: Vec<String>,
     /// Rows with wrong elements on the current side.
     pub wrong_rows: u64,
-}
-
-/// A single size whose median moved by more than twice its band's effect, in both halves of the launches.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SizeNote {
-    /// Name of the band.
-    pub band: String,
-    /// Size and placement.
-    pub place: String,
-    /// Current over baseline.
-    pub ratio: f64,
+    /// Patterns of required bands that no band of either side fits.
+    pub required_absent: Vec<String>,
+    /// Minutes between the two recordings and the change of the machine allowed for, where they are different sessions.
+    pub apart: Option<(f64, f64)>,
 }
 
 /// Status of a gate that found nothing wrong.
@@ -54,10 +51,20 @@ const OPEN_SHARE: f64 = 0.10;
 
 /// Compares two recordings.
 pub fn compare(baseline: &Dataset, current: &Dataset, rules: &Rules) -> Comparison {
-    let sides = band::sides(baseline, current);
-    let bands = judge::all(&sides, rules);
-    let sizes = sides.iter().flat_map(|sides| judge::moved_sizes(sides, rules.effect(&sides.key))).collect();
-    Comparison { bands, sizes, thresholds: rules.missed_floors(current), wrong_rows: current.wrong_rows }
+    let sides = band::sides(baseline, current, rules);
+    let apart = drift::minutes_between(baseline, current)
+        .filter(|_| drift::lie_apart(baseline, current))
+        .map(|minutes| (minutes, rules.drift));
+    let bands = judge::all(&sides, rules, apart.map_or(0.0, |(_, drift)| drift));
+    let absent = |pattern: &&String| !sides.iter().any(|sides| sides.key.is_named(pattern));
+    Comparison {
+        sizes: single::moved(&sides, rules),
+        bands,
+        thresholds: floor::missed(rules, current),
+        wrong_rows: current.wrong_rows + current.wrong_unfinished_rows,
+        required_absent: rules.required.iter().filter(absent).cloned().collect(),
+        apart,
+    }
 }
 
 impl Comparison {
@@ -82,7 +89,10 @@ impl Comparison {
         let is_open = |band: &&Judged| matches!(band.verdict, Verdict::Inconclusive | Verdict::Missing);
         let open = self.counted().filter(is_open).count();
         let required = self.counted().filter(is_open).any(|band| band.required);
-        if required || open as f64 > OPEN_SHARE * self.counted().count() as f64 {
+        if required
+            || !self.required_absent.is_empty()
+            || open as f64 > OPEN_SHARE * self.counted().count() as f64
+        {
             return STATUS_INCONCLUSIVE;
         }
         STATUS_PASS
@@ -101,8 +111,19 @@ impl Comparison {
             number(Verdict::Inconclusive),
             number(Verdict::Missing),
         );
+        let new = self.bands.iter().filter(|band| band.verdict == Verdict::New).count();
+        let quarantined = self.bands.iter().filter(|band| band.quarantined).count();
+        let mut counts = counts;
+        for (n, word) in [(new, "new"), (quarantined, "quarantined")] {
+            if n > 0 {
+                counts.push_str(&format!(", {n} {word}"));
+            }
+        }
         match self.status() {
-            STATUS_WRONG => format!("WRONG DATA in {} rows of the current run; {counts}", self.wrong_rows),
+            STATUS_WRONG => {
+                let rows = crate::format::count(self.wrong_rows as usize, "row");
+                format!("WRONG DATA in {rows} of the current run; {counts}")
+            }
             STATUS_REGRESSED => format!("REGRESSED; {counts}"),
             STATUS_INCONCLUSIVE => format!("INCONCLUSIVE; {counts}"),
             _ => format!("PASS; {counts}"),
@@ -204,14 +225,26 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_single_slow_size_is_diagnosed() {
-        let mut slow = rows(10, 1.0, 0.01, 2);
-        slow.iter_mut()
-            .filter(|row| row.algorithm == "ring" && row.bytes == 1 << 20)
-            .for_each(|row| row.time_us *= 1.5);
-        let outcome = compare(&recording(10, 1.0, 0.01, 1), &dataset(&slow), &Rules::default());
-        assert_eq!(outcome.sizes.len(), 1);
-        assert_eq!(outcome.sizes[0].place, "1 MiB, out of place");
-        assert!((1.4..1.6).contains(&outcome.sizes[0].ratio));
+    fn required_bands_that_exist_nowhere_leave_the_gate_open() {
+        let (a, b) = (recording(10, 1.0, 0.01, 1), recording(10, 1.0, 0.01, 2));
+        let rules = Rules { required: vec!["all_reduce/16/*".into(), "*/ring/*".into()], ..Rules::default() };
+        let outcome = compare(&a, &b, &rules);
+        assert_eq!((outcome.status(), outcome.required_absent.len()), (STATUS_INCONCLUSIVE, 1));
+    }
+
+    #[test]
+    fn sessions_that_lie_apart_need_a_larger_change() {
+        let at = |hour: u32, slow: f64, seed: u64| {
+            let mut rows = rows(10, slow, 0.01, seed);
+            for row in &mut rows {
+                row.timestamp = format!("2026-01-02T{hour:02}:00:00.000+00:00");
+            }
+            dataset(&rows)
+        };
+        let rules = Rules { drift: 0.10, ..Rules::default() };
+        assert_eq!(compare(&at(3, 1.0, 1), &at(3, 1.1, 2), &rules).status(), STATUS_REGRESSED);
+        let apart = compare(&at(3, 1.0, 1), &at(5, 1.1, 2), &rules);
+        assert_eq!((apart.status(), apart.apart), (STATUS_INCONCLUSIVE, Some((120.0, 0.10))));
+        assert_eq!(compare(&at(3, 1.0, 1), &at(5, 1.3, 2), &rules).status(), STATUS_REGRESSED);
     }
 }

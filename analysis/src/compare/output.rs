@@ -5,8 +5,8 @@ use std::fmt::Write;
 use quick_xml::escape::escape;
 use serde_json::json;
 
-use crate::compare::Comparison;
-use crate::compare::judge::{Judged, Verdict};
+use crate::compare::judge::{Judged, MOST, Verdict};
+use crate::compare::{Comparison, SizeNote};
 use crate::format::{figures, percent, size};
 use crate::report::document::{Cell, Table};
 use crate::report::{markdown, terminal};
@@ -35,9 +35,12 @@ fn note(band: &Judged) -> String {
     if band.required {
         words.push("required".to_owned());
     }
+    if band.lost_points > 0 {
+        words.push(format!("{} missing in the current run", crate::format::count(band.lost_points, "size")));
+    }
     if let Some(needed) = band.needed {
         words.push(match needed {
-            1000.. => "no number of launches below 1000 would settle it".to_owned(),
+            MOST.. => format!("no number of launches below {MOST} would settle it"),
             needed => format!("about {needed} launches a side would settle it"),
         });
     }
@@ -53,6 +56,7 @@ fn table(title: &str, bands: &[&Judged]) -> Table {
         "#time ratio [interval]",
         "#p (Holm)",
         "#effect",
+        "#launch spread",
         "launches",
         "verdict",
         "note",
@@ -67,6 +71,7 @@ fn table(title: &str, bands: &[&Judged]) -> Table {
             Cell::text(ratio_text(band)),
             band.p.map_or(Cell::text("-"), |p| Cell::number(figures(p, 2), p)),
             Cell::percent(band.effect),
+            band.spread.map_or(Cell::text("-"), Cell::percent),
             Cell::text(format!("{} and {}", band.launches.0, band.launches.1)),
             Cell::text(if band.verdict == Verdict::Regressed { "REGRESSED" } else { band.verdict.name() }),
             Cell::text(note(band)),
@@ -93,15 +98,31 @@ fn ordered(comparison: &Comparison) -> Vec<&Judged> {
 fn remarks(comparison: &Comparison) -> Vec<String> {
     let mut lines: Vec<String> =
         comparison.thresholds.iter().map(|missed| format!("threshold: {missed}")).collect();
-    lines.extend(comparison.sizes.iter().map(|size| {
+    let absent = comparison.required_absent.iter();
+    lines.extend(absent.map(|pattern| format!("required: no band is called {pattern}")));
+    lines.extend(comparison.apart.map(|(minutes, drift)| {
         format!(
-            "size: {} at {}: {} slower in both halves of the launches",
-            size.band,
-            size.place,
-            percent(size.ratio - 1.0)
+            "the recordings lie {minutes:.0} minutes apart: the machine itself may have changed, so {} more than the effect is asked of \
+             a change (--run alternates both and needs no such room)",
+            crate::format::share(drift)
         )
     }));
+    lines.extend(comparison.sizes.iter().map(size_line));
     lines
+}
+
+fn size_line(note: &SizeNote) -> String {
+    let grounds = match note.confirmed {
+        Some((before, after)) => format!("confirmed by further launches, {before} and {after}"),
+        None => "in both halves of the launches".into(),
+    };
+    format!(
+        "size: {} at {}, {}: regressed by {}, {grounds} (diagnosis, not counted)",
+        note.key.name(),
+        size(note.bytes),
+        note.placement.name().replace('_', " "),
+        percent(note.ratio - 1.0)
+    )
 }
 
 /// For terminals.
@@ -115,11 +136,23 @@ pub fn text(comparison: &Comparison) -> String {
     out
 }
 
-/// For a step summary, under its size limit.
-pub fn markdown(comparison: &Comparison) -> String {
+/// For a step summary that already holds `taken` bytes, under its size limit.
+pub fn markdown(comparison: &Comparison, taken: usize) -> String {
+    let limit = MARKDOWN_LIMIT.saturating_sub(taken);
     let mut out = format!("## {}\n\n", markdown::escape(&comparison.headline()));
-    for line in remarks(comparison) {
-        let _ = writeln!(out, "- {}", markdown::escape(&line));
+    let remarks = remarks(comparison);
+    // Remarks may fill a quarter; bands are what people look for.
+    let mut written = 0;
+    for line in &remarks {
+        let line = format!("- {}\n", markdown::escape(line));
+        if out.len() + line.len() > limit / 4 {
+            break;
+        }
+        out.push_str(&line);
+        written += 1;
+    }
+    if written < remarks.len() {
+        let _ = writeln!(out, "- {} more remarks are not shown here.", remarks.len() - written);
     }
     out.push('\n');
     let all = ordered(comparison);
@@ -127,17 +160,18 @@ pub fn markdown(comparison: &Comparison) -> String {
     loop {
         let mut body = String::new();
         markdown::table(&mut body, &table("", &all[..shown]));
-        if out.len() + body.len() <= MARKDOWN_LIMIT || shown == 0 {
-            out.truncate(MARKDOWN_LIMIT.min(out.len()));
-            out.push_str(&body);
+        if out.len() + body.len() + 100 <= limit || shown == 0 {
+            if shown > 0 {
+                out.push_str(&body);
+            }
             break;
         }
-        shown /= 2;
+        shown = shown * 9 / 10;
     }
     if shown < all.len() {
-        let _ = writeln!(out, "{} more bands are not shown here.", all.len() - shown);
+        let _ = writeln!(out, "\n{} more bands are not shown here.", all.len() - shown);
     }
-    out
+    if out.len() > limit { String::new() } else { out }
 }
 
 /// Workflow commands: errors for regressions and wrong data, warnings for what is open; at most ten of a kind.
@@ -185,6 +219,13 @@ fn property(text: &str) -> String {
     data(text).replace(':', "%3A").replace(',', "%2C")
 }
 
+/// Text inside XML: escaped, and without the control characters that XML cannot hold.
+fn xml(text: &str) -> String {
+    let legal = |c: char| matches!(c, '\t' | '\n' | '\r' | ' '..='\u{d7ff}' | '\u{e000}'..='\u{fffd}' | '\u{10000}'..);
+    let clean: String = text.chars().map(|c| if legal(c) { c } else { '\u{fffd}' }).collect();
+    escape(clean.as_str()).into_owned()
+}
+
 /// JUnit XML: one case per band.
 pub fn junit(comparison: &Comparison) -> String {
     let regressed = comparison.with(Verdict::Regressed).len() + comparison.thresholds.len();
@@ -199,21 +240,18 @@ pub fn junit(comparison: &Comparison) -> String {
          failures=\"{regressed}\" errors=\"{errors}\" skipped=\"{skipped}\">\n"
     );
     let mut case = |name: &str, inside: &str| {
-        let _ = writeln!(
-            out,
-            "<testcase classname=\"chorus.gate\" name=\"{}\">{inside}</testcase>",
-            escape(name)
-        );
+        let _ =
+            writeln!(out, "<testcase classname=\"chorus.gate\" name=\"{}\">{inside}</testcase>", xml(name));
     };
     if errors > 0 {
         case("data", &format!("<error message=\"{} rows hold wrong elements\"/>", comparison.wrong_rows));
     }
     for missed in &comparison.thresholds {
-        case("threshold", &format!("<failure message=\"{}\"/>", escape(missed.as_str())));
+        case("threshold", &format!("<failure message=\"{}\"/>", xml(missed)));
     }
     for band in &comparison.bands {
         let message = format!("{}: time ratio {} {}", band.verdict.name(), ratio_text(band), note(band));
-        let message = escape(message.trim_end());
+        let message = xml(message.trim_end());
         let inside = if is_skipped(&band) {
             format!("<skipped message=\"{message}\"/>")
         } else if band.verdict == Verdict::Regressed {
@@ -236,6 +274,7 @@ pub fn benchmark_json(comparison: &Comparison) -> String {
                 "name": band.key.name(),
                 "unit": "us",
                 "value": band.time_us.1,
+                "range": band.spread.map_or(String::new(), |spread| format!("± {}", percent(spread))),
                 "extra": format!("{}; ratio {}; {} launches", band.verdict.name(), ratio_text(band), band.launches.1),
             })
         })
@@ -243,19 +282,56 @@ pub fn benchmark_json(comparison: &Comparison) -> String {
     serde_json::to_string_pretty(&entries).unwrap_or_default() + "\n"
 }
 
-/// Header and row for Otava: a time, and one column of microseconds per band. Rows of many runs make its series.
-pub fn otava_csv(comparison: &Comparison, time: &str) -> (String, String) {
-    let (mut header, mut row) = (String::from("time"), time.to_owned());
-    for band in comparison.bands.iter().filter(|band| band.time_us.1.is_finite()) {
-        let _ = write!(header, ",{}", band.key.name());
-        let _ = write!(row, ",{:.4}", band.time_us.1);
+/// A row for Otava, which reads one table of many runs: a time, a revision, and one column of microseconds per band.
+///
+/// Its columns never change, because every cell it analyses must be a number: bands that the table does not know are left out, and a row
+/// that would lack a band is not written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OtavaRow {
+    /// The header, where the table has none yet.
+    pub header: Option<String>,
+    /// The row, unless a band of the table was not measured.
+    pub row: Option<String>,
+    /// Bands of this run that the table does not know.
+    pub unknown: Vec<String>,
+    /// Bands of the table that this run lacks.
+    pub lacking: Vec<String>,
+}
+
+/// The row of a comparison's current side; `header` is the table's first line.
+pub fn otava(comparison: &Comparison, header: Option<&str>, time: &str, revision: &str) -> OtavaRow {
+    let measured = comparison.bands.iter().filter(|band| band.time_us.1.is_finite());
+    let times: Vec<(String, f64)> =
+        measured.map(|band| (csv_cell(&band.key.name()), band.time_us.1)).collect();
+    let own = || {
+        let names = times.iter().map(|(name, _)| name.clone());
+        ["time".to_owned(), "commit".to_owned()].into_iter().chain(names).collect::<Vec<_>>().join(",")
+    };
+    let new = header.is_none().then(own);
+    let columns: Vec<&str> = header.or(new.as_deref()).unwrap_or_default().split(',').collect();
+    let mut cells = Vec::new();
+    let mut lacking = Vec::new();
+    for column in &columns {
+        match (*column, times.iter().find(|(name, _)| name == column)) {
+            ("time", _) => cells.push(csv_cell(time)),
+            ("commit", _) => cells.push(csv_cell(revision)),
+            (_, Some((_, time_us))) => cells.push(format!("{time_us:.4}")),
+            (name, None) => lacking.push(name.to_owned()),
+        }
     }
-    (header, row)
+    let unknown =
+        times.iter().map(|(name, _)| name.clone()).filter(|name| !columns.contains(&name.as_str())).collect();
+    OtavaRow { row: lacking.is_empty().then(|| cells.join(",")), header: new, unknown, lacking }
+}
+
+/// Names hold no commas but for odd words in a record; quotes would need a reader that knows them.
+fn csv_cell(text: &str) -> String {
+    text.chars().map(|c| if matches!(c, ',' | '"' | '\'' | '\n' | '\r') { '_' } else { c }).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{annotations, benchmark_json, data, junit, markdown, otava_csv, property, text};
+    use super::{annotations, benchmark_json, data, junit, markdown, otava, property, text};
     use crate::compare::tests::recording;
     use crate::compare::{Comparison, Rules, compare};
 
@@ -269,7 +345,7 @@ mod tests {
         let plain = text(&comparison);
         assert!(plain.lines().nth(1).unwrap().contains("REGRESSED"), "{plain}");
         assert!(plain.lines().last().unwrap().starts_with("REGRESSED; 4 bands"));
-        let page = markdown(&comparison);
+        let page = markdown(&comparison, 0);
         assert!(
             page.starts_with("## REGRESSED") && page.contains("| all_reduce/4/ring/simple/1/bandwidth |")
         );
@@ -280,8 +356,14 @@ mod tests {
         let mut comparison = regressed();
         let one = comparison.bands[0].clone();
         comparison.bands = vec![one; 20_000];
-        let page = markdown(&comparison);
+        let page = markdown(&comparison, 0);
         assert!(page.len() < 1 << 20 && page.contains("more bands are not shown"), "{}", page.len());
+        comparison.thresholds = vec!["busbw 1 µs ü".repeat(9); 30_000];
+        let page = markdown(&comparison, 0);
+        assert!(page.len() < 1 << 20 && page.contains("more remarks are not shown"), "{}", page.len());
+        assert!(page.contains("| all_reduce/4/"), "bands stand beside many remarks");
+        assert!(markdown(&comparison, 900_000).len() + 900_000 < 1 << 20);
+        assert_eq!(markdown(&comparison, 1 << 20), "");
     }
 
     #[test]
@@ -300,7 +382,7 @@ mod tests {
     #[test]
     fn junit_is_well_formed_and_counts_agree() {
         let mut comparison = regressed();
-        comparison.thresholds.push("busbw <1 & \"low\"".into());
+        comparison.thresholds.push("busbw <1 & \"low\" \u{1}".into());
         let xml = junit(&comparison);
         let tree = quick_xml::Reader::from_str(&xml);
         let mut reader = tree;
@@ -323,8 +405,24 @@ mod tests {
         let parsed: serde_json::Value = serde_json::from_str(&benchmark_json(&comparison)).unwrap();
         assert_eq!(parsed.as_array().unwrap().len(), 4);
         assert!(parsed[0]["value"].as_f64().unwrap() > 0.0 && parsed[0]["unit"] == "us");
-        let (header, row) = otava_csv(&comparison, "2026-01-02T03:04:05Z");
-        assert_eq!(header.split(',').count(), row.split(',').count());
-        assert_eq!(header.split(',').count(), 5);
+        assert!(parsed[0]["range"].as_str().unwrap().starts_with("± "));
+    }
+
+    #[test]
+    fn a_table_for_otava_keeps_its_columns() {
+        let comparison = regressed();
+        let first = otava(&comparison, None, "2026-01-02T03:04:05Z", "abc");
+        let (header, row) = (first.header.clone().unwrap(), first.row.clone().unwrap());
+        assert_eq!((header.split(',').count(), row.split(',').count()), (6, 6));
+        assert!(header.starts_with("time,commit,") && row.starts_with("2026-01-02T03:04:05Z,abc,"));
+        let again = otava(&comparison, Some(&header), "2026-01-03T03:04:05Z", "abd");
+        assert!(again.header.is_none() && again.row.is_some() && again.unknown.is_empty());
+        let mut fewer = comparison.clone();
+        fewer.bands.pop();
+        let lacking = otava(&fewer, Some(&header), "t", "r");
+        assert_eq!((lacking.row, lacking.lacking.len()), (None, 1));
+        let narrow: Vec<&str> = header.split(',').take(5).collect();
+        let known = otava(&comparison, Some(&narrow.join(",")), "t", "r");
+        assert_eq!((known.row.unwrap().split(',').count(), known.unknown.len()), (5, 1));
     }
 }

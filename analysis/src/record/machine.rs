@@ -74,8 +74,8 @@ impl Machine {
         }
     }
 
-    /// What makes numbers of the two incomparable, one line each; empty for the same kind of machine. Names do not count:
-    /// every container has another.
+    /// What makes numbers of the two incomparable, one line each; empty for the same machine. Two hosts of one kind are two machines:
+    /// one of them may have a slow memory module. Names that a container runtime draws for every start say nothing.
     pub fn differences(&self, other: &Self) -> Vec<String> {
         let mut found = Vec::new();
         let mut note = |what: &str, a: String, b: String| {
@@ -83,6 +83,10 @@ impl Machine {
                 found.push(format!("{what}: {a} against {b}"));
             }
         };
+        let is_named = |machine: &Self| !machine.host.is_empty() && !is_drawn(&machine.host);
+        if is_named(self) && is_named(other) {
+            note("host", self.host.clone(), other.host.clone());
+        }
         note("processor", self.cpu.clone(), other.cpu.clone());
         note("cores", self.cores.to_string(), other.cores.to_string());
         note("cores allowed", self.cores_allowed.to_string(), other.cores_allowed.to_string());
@@ -94,6 +98,23 @@ impl Machine {
         note("graphics processors", self.gpus.join("; "), other.gpus.join("; "));
         found
     }
+
+    /// What an administrator may have changed on one machine, one line each: worth a warning.
+    pub fn changes(&self, other: &Self) -> Vec<String> {
+        let word = |value: &Option<String>| value.clone().unwrap_or_else(|| "none".into());
+        let pairs = [
+            ("kernel", self.kernel.clone(), other.kernel.clone()),
+            ("governor", word(&self.governor), word(&other.governor)),
+            ("network devices", self.nics.join("; "), other.nics.join("; ")),
+        ];
+        let differ = pairs.into_iter().filter(|(_, a, b)| a != b);
+        differ.map(|(what, a, b)| format!("{what}: {a} against {b}")).collect()
+    }
+}
+
+/// Whether a host name is the number of a container.
+fn is_drawn(host: &str) -> bool {
+    host.len() == 12 && host.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// The value of the first `name : value` line.
@@ -243,6 +264,11 @@ mod tests {
         assert_eq!((machine.container_cpus, machine.container_memory_bytes), (Some(1.5), Some(4096)));
         assert_eq!(machine.nics, ["eth0 25000 Mbit/s"]);
         let other = Machine { cores: 8, host: "elsewhere".into(), ..machine.clone() };
-        assert_eq!(machine.differences(&other), ["cores: 4 against 8"]);
+        assert_eq!(machine.differences(&other), ["cores: 4 against 8"], "a host without a name is no other");
+        let named = |host: &str| Machine { host: host.into(), ..machine.clone() };
+        assert_eq!(named("node1").differences(&named("node2")), ["host: node1 against node2"]);
+        assert!(named("4f0e1d2c3b4a").differences(&named("aaaaaaaaaaaa")).is_empty());
+        let updated = Machine { kernel: "6.2".into(), ..machine.clone() };
+        assert_eq!((machine.differences(&updated).len(), machine.changes(&updated).len()), (0, 1));
     }
 }

@@ -3,6 +3,9 @@
 //! Without ties the distribution of U is counted exactly; with ties the normal approximation with tie and continuity correction
 //! serves. The interval is the Hodges-Lehmann one: the differences that the test would not reject.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use statrs::distribution::{ContinuousCDF, Normal};
 
 /// Outcome of comparing `b` against `a`.
@@ -18,34 +21,55 @@ pub struct RankTest {
     pub high: f64,
 }
 
-/// Beyond this many pairs the exact count gives way to the approximation, which is as good there.
-const EXACT_PAIRS: usize = 2500;
+/// Beyond this many launches a side counting takes seconds, and the approximation differs from it in no printed figure.
+const EXACT_LAUNCHES: usize = 400;
 
-/// Tests whether `b` tends to be larger or smaller than `a`; the interval has confidence `1 - alpha`. Nothing when a side is empty.
-pub fn mann_whitney(a: &[f64], b: &[f64], alpha: f64) -> Option<RankTest> {
-    if a.is_empty() || b.is_empty() {
-        return None;
+/// Exact distributions of U by group sizes: thousands of bands share a few of them.
+#[derive(Clone, Debug, Default)]
+pub struct Tables(HashMap<(usize, usize), Arc<[f64]>>);
+
+impl Tables {
+    fn cumulative(&mut self, m: usize, n: usize) -> Arc<[f64]> {
+        // U of the swapped groups has the same distribution.
+        let key = (m.min(n), m.max(n));
+        self.0.entry(key).or_insert_with(|| tail_probabilities(key.0, key.1).into()).clone()
     }
-    let mut differences: Vec<f64> = b.iter().flat_map(|y| a.iter().map(move |x| y - x)).collect();
-    differences.sort_by(f64::total_cmp);
-    let pairs = differences.len();
-    let u = b.iter().flat_map(|y| a.iter().map(move |x| score(*x, *y))).sum::<f64>();
-    let tied = has_ties(a, b);
-    let counts = (!tied && pairs <= EXACT_PAIRS).then(|| tail_counts(a.len(), b.len()));
-    let p = match &counts {
-        Some(cumulative) => exact_p(cumulative, u as usize),
-        None => normal_p(a, b, u),
-    };
-    let cut = match &counts {
-        Some(cumulative) => exact_cut(cumulative, alpha),
-        None => normal_cut(a.len(), b.len(), alpha),
-    };
-    let shift = crate::stats::median(&differences);
-    let (low, high) = match cut {
-        0 => (f64::NEG_INFINITY, f64::INFINITY),
-        cut => (differences[cut - 1], differences[pairs - cut]),
-    };
-    Some(RankTest { p, shift, low, high })
+
+    /// Tests whether `b` tends to be larger or smaller than `a`; the interval has confidence `1 - alpha`. Nothing when a side is empty.
+    pub fn test(&mut self, a: &[f64], b: &[f64], alpha: f64) -> Option<RankTest> {
+        if a.is_empty() || b.is_empty() {
+            return None;
+        }
+        let mut differences: Vec<f64> = b.iter().flat_map(|y| a.iter().map(move |x| y - x)).collect();
+        differences.sort_by(f64::total_cmp);
+        let pairs = differences.len();
+        let u = b.iter().flat_map(|y| a.iter().map(move |x| score(*x, *y))).sum::<f64>();
+        let exact = !has_ties(a, b) && a.len().max(b.len()) <= EXACT_LAUNCHES;
+        let (p, cut) = if exact {
+            let cumulative = self.cumulative(a.len(), b.len());
+            (exact_p(&cumulative, u as usize), exact_cut(&cumulative, alpha))
+        } else {
+            (normal_p(a, b, u), normal_cut(a.len(), b.len(), alpha))
+        };
+        let shift = crate::stats::median(&differences);
+        let (low, high) = match cut {
+            0 => (f64::NEG_INFINITY, f64::INFINITY),
+            cut => (differences[cut - 1], differences[pairs - cut]),
+        };
+        Some(RankTest { p, shift, low, high })
+    }
+}
+
+/// One test by itself; see [`Tables::test`].
+pub fn mann_whitney(a: &[f64], b: &[f64], alpha: f64) -> Option<RankTest> {
+    Tables::default().test(a, b, alpha)
+}
+
+/// The smallest p-value that so many launches on both sides can reach: 2 over the number of orders.
+pub fn smallest_p(launches: usize) -> f64 {
+    // C(2n, n) as a product of ratios; infinite where it no longer fits, which is a p of 0.
+    let orders: f64 = (1..=launches).map(|k| (launches + k) as f64 / k as f64).product();
+    (2.0 / orders).min(1.0)
 }
 
 fn score(x: f64, y: f64) -> f64 {
@@ -64,32 +88,34 @@ fn has_ties(a: &[f64], b: &[f64]) -> bool {
 }
 
 /// `P(U <= u)` for every u, when all orders are equally likely.
-fn tail_counts(m: usize, n: usize) -> Vec<f64> {
-    // ways[i][u]: orders of i of the first group among j of the second, built up over j.
-    let mut ways = vec![vec![0.0; m * n + 1]; m + 1];
-    for row in &mut ways {
-        row[0] = 1.0;
-    }
-    for j in 1..=n {
-        for i in 1..=m {
-            // The largest of i + j is from the second group (beats all i of the first) or from the first.
-            let mut next = vec![0.0; m * n + 1];
-            for u in 0..=i * j {
-                let from_second = if u >= i { ways[i][u - i] } else { 0.0 };
-                next[u] = from_second + ways[i - 1][u];
-            }
-            ways[i] = next;
+///
+/// The number of orders with each U is the Gaussian binomial of `m + n` over `m`: the product over i from 1 to m of
+/// `(1 - q^(n+i)) / (1 - q^i)`. Coefficients up to the middle depend on smaller ones only, so rounding stays in the last digits
+/// there; the other half is its mirror image.
+fn tail_probabilities(m: usize, n: usize) -> Vec<f64> {
+    let half = m * n / 2;
+    let mut ways = vec![0.0f64; half + 1];
+    ways[0] = 1.0;
+    for i in 1..=m {
+        for u in (n + i..=half).rev() {
+            ways[u] -= ways[u - n - i];
+        }
+        for u in i..=half {
+            ways[u] += ways[u - i];
+        }
+        // Large groups have more orders than a number can hold; only shares matter.
+        if ways[half] > 1e200 {
+            ways.iter_mut().for_each(|ways| *ways *= 1e-200);
         }
     }
-    let total: f64 = ways[m].iter().sum();
+    let all = (0..=m * n).map(|u| ways[u.min(m * n - u)]);
+    let total: f64 = all.clone().sum();
     let mut sum = 0.0;
-    ways[m]
-        .iter()
-        .map(|ways| {
-            sum += ways;
-            sum / total
-        })
-        .collect()
+    all.map(|ways| {
+        sum += ways;
+        (sum / total).min(1.0)
+    })
+    .collect()
 }
 
 fn exact_p(cumulative: &[f64], u: usize) -> f64 {
@@ -149,7 +175,7 @@ pub fn holm(p_values: &[f64]) -> Vec<f64> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{holm, mann_whitney, tail_counts};
+    use super::{exact_cut, holm, mann_whitney, smallest_p, tail_probabilities};
 
     #[test]
     fn complete_separation_of_five_and_five_has_the_smallest_p() {
@@ -160,6 +186,8 @@ mod tests {
         assert_eq!((test.low, test.high), (1.0, 9.0));
         let mirrored = mann_whitney(&b, &a, 0.01).unwrap();
         assert_eq!((mirrored.p, mirrored.shift), (test.p, -test.shift));
+        assert!((smallest_p(5) - test.p).abs() < 1e-15);
+        assert!((smallest_p(10) - 2.0 / 184_756.0).abs() < 1e-15 && smallest_p(600) == 0.0);
     }
 
     #[test]
@@ -174,11 +202,49 @@ mod tests {
     }
 
     #[test]
+    fn ties_use_the_corrected_approximation() {
+        // U = 27.5 of 5 and 6 with one tied pair: z = 12 / sqrt(2.5 * (12 - 6 / 110)) = 2.19589, p = 0.02810.
+        let a = [1.0, 2.0, 3.0, 4.0, 5.0];
+        let b = [5.0, 6.0, 7.0, 8.0, 9.0, 3.5];
+        let test = mann_whitney(&a, &b, 0.05).unwrap();
+        assert!((test.p - 0.028_100).abs() < 1e-6, "{}", test.p);
+    }
+
+    #[test]
+    fn critical_values_are_those_of_the_printed_tables() {
+        // Two-sided, the largest U that rejects; none where the table shows a dash.
+        let five_percent =
+            [(5, 5, 2), (5, 10, 8), (7, 9, 12), (8, 8, 13), (10, 10, 23), (15, 15, 64), (20, 20, 127)];
+        for (m, n, u) in five_percent {
+            assert_eq!(exact_cut(&tail_probabilities(m, n), 0.05), u + 1, "{m} {n}");
+        }
+        let one_percent = [(5, 5, 0), (5, 10, 4), (8, 8, 7), (10, 10, 16), (15, 15, 51), (20, 20, 105)];
+        for (m, n, u) in one_percent {
+            assert_eq!(exact_cut(&tail_probabilities(m, n), 0.01), u + 1, "{m} {n}");
+        }
+        assert_eq!(exact_cut(&tail_probabilities(4, 4), 0.01), 0);
+    }
+
+    #[test]
     fn exact_counts_are_a_distribution() {
-        let counts = tail_counts(2, 2);
         // U of 2 against 2: 0 1 2 2 3 4.
         let expected = [1.0, 2.0, 4.0, 5.0, 6.0].map(|x| x / 6.0);
+        let counts = tail_probabilities(2, 2);
         assert!(counts.iter().zip(expected).all(|(x, y)| (x - y).abs() < 1e-12), "{counts:?}");
+        let large = tail_probabilities(300, 300);
+        assert!(large.windows(2).all(|pair| pair[0] <= pair[1]) && *large.last().unwrap() == 1.0);
+        assert!((large[45_000] - 0.5).abs() < 1e-4, "{}", large[45_000]);
+    }
+
+    #[test]
+    fn exact_and_approximate_tails_agree_for_large_groups() {
+        let exact = tail_probabilities(100, 120);
+        let (mean, deviation) = (6000.0, (100.0 * 120.0 * 221.0 / 12.0f64).sqrt());
+        for z in [-3.0, -2.0, -1.0, 0.5, 2.0f64] {
+            let u = (mean + z * deviation).floor();
+            let normal = super::ContinuousCDF::cdf(&super::unit_normal(), (u + 0.5 - mean) / deviation);
+            assert!((exact[u as usize] - normal).abs() < 3e-4, "{z}: {} {normal}", exact[u as usize]);
+        }
     }
 
     #[test]
@@ -202,7 +268,35 @@ mod tests {
         assert!(holm(&[]).is_empty());
     }
 
+    /// P(U <= u) by writing every order of m and n down.
+    fn by_enumeration(m: usize, n: usize) -> Vec<f64> {
+        let mut ways = vec![0.0; m * n + 1];
+        for order in 0u32..1 << (m + n) {
+            if order.count_ones() as usize == m {
+                let (mut u, mut seconds) = (0, 0);
+                for place in 0..m + n {
+                    if order >> place & 1 == 1 { u += seconds } else { seconds += 1 }
+                }
+                ways[u] += 1.0;
+            }
+        }
+        let total: f64 = ways.iter().sum();
+        let mut sum = 0.0;
+        ways.iter()
+            .map(|ways| {
+                sum += ways;
+                sum / total
+            })
+            .collect()
+    }
+
     proptest! {
+        #[test]
+        fn counts_are_those_of_all_orders(m in 1usize..7, n in 1usize..8) {
+            let (counted, listed) = (tail_probabilities(m.min(n), m.max(n)), by_enumeration(m, n));
+            prop_assert!(counted.iter().zip(&listed).all(|(x, y)| (x - y).abs() < 1e-12), "{:?} {:?}", counted, listed);
+        }
+
         #[test]
         fn interval_and_p_value_say_the_same(a in proptest::collection::vec(1.0f64..2.0, 5..12),
                                              b in proptest::collection::vec(1.0f64..2.6, 5..12)) {

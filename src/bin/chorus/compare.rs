@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use analysis::compare::{self, Rules, output};
 use analysis::dataset::{self, Dataset};
+use analysis::record::Machine;
 
 use crate::Failure;
 
@@ -36,7 +37,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<u8, Failure> {
     let (baseline, current) = (load(&args.baseline)?, load(&args.current)?);
     refuse_other_machines(&baseline, &current, args.force)?;
     let comparison = compare::compare(&baseline, &current, &rules);
-    let text = if args.markdown { output::markdown(&comparison) } else { output::text(&comparison) };
+    let text = if args.markdown { output::markdown(&comparison, 0) } else { output::text(&comparison) };
     write!(out, "{text}")?;
     Ok(0)
 }
@@ -47,7 +48,7 @@ pub(crate) fn load(path: &Path) -> Result<Dataset, Failure> {
     for warning in data.warnings() {
         eprintln!("warning: {warning}");
     }
-    if data.n_samples() == 0 && data.wrong_rows == 0 {
+    if data.n_samples() == 0 && data.wrong_rows + data.wrong_unfinished_rows == 0 {
         return Err(Failure::Input(format!("{}: no usable row", path.display())));
     }
     Ok(data)
@@ -63,11 +64,27 @@ pub(crate) fn read_rules(path: Option<&Path>) -> Result<Rules, Failure> {
 
 /// Numbers of different machines say nothing about a change of the program.
 pub(crate) fn refuse_other_machines(a: &Dataset, b: &Dataset, force: bool) -> Result<(), Failure> {
-    let (Some(first), Some(second)) = (a.manifests().next(), b.manifests().next()) else {
-        eprintln!("warning: a recording has no manifest; whether the machines are alike is unknown");
-        return Ok(());
+    let known = |data: &Dataset| -> Vec<Machine> {
+        data.manifests()
+            .map(|manifest| manifest.machine.clone())
+            .filter(|machine| *machine != Machine::default())
+            .collect()
     };
-    let differences = first.machine.differences(&second.machine);
+    let (first, second) = (known(a), known(b));
+    if first.is_empty() || second.is_empty() {
+        eprintln!(
+            "warning: a recording does not say which machine it is from; whether they are alike is unknown"
+        );
+        return Ok(());
+    }
+    let pairs = || first.iter().flat_map(|one| second.iter().map(move |other| (one, other)));
+    let mut differences: Vec<String> = pairs().flat_map(|(one, other)| one.differences(other)).collect();
+    differences.dedup();
+    let mut notes: Vec<String> = pairs().flat_map(|(one, other)| one.changes(other)).collect();
+    notes.dedup();
+    if !notes.is_empty() {
+        eprintln!("warning: the machine was set up differently: {}", notes.join("; "));
+    }
     if differences.is_empty() {
         return Ok(());
     }

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{Bench, Job};
+use crate::fault;
 use crate::perf::backend::Capture;
 use crate::perf::cli::config::Blocking;
 use crate::perf::exit::Result;
@@ -66,6 +67,7 @@ impl Bench<'_> {
         let within = self.loop_through(job, iterations)?;
         let issued = start.elapsed();
         self.wait()?;
+        fault::delay(start);
         let elapsed = start.elapsed();
         let (issued, elapsed) = match within {
             Some(sum) => (sum, sum),
@@ -137,6 +139,7 @@ impl Bench<'_> {
         }
         let issued = start.elapsed();
         self.wait()?;
+        fault::delay(start);
         let elapsed = start.elapsed();
         let calls = calls * f64::from(config.graph_launches);
         Ok(Timed {
