@@ -36,17 +36,17 @@ fn missed_by(threshold: &Threshold, current: &Dataset) -> Vec<String> {
             crate::format::size(group.key.bytes),
             scenario.placement.name().replace('_', " ")
         );
-        if let Some(floor) = threshold.min_busbw.filter(|floor| !(busbw >= *floor)) {
+        if let Some(floor) = threshold.min_busbw.filter(|floor| busbw < *floor) {
             missed.push(format!("{name}, {place}: busbw {busbw:.3} GB/s is below {floor} GB/s"));
         }
-        if let Some(limit) = threshold.max_us.filter(|limit| !(time <= *limit)) {
+        if let Some(limit) = threshold.max_us.filter(|limit| time > *limit) {
             missed.push(format!("{name}, {place}: {time:.2} µs is above {limit} µs"));
         }
         let peak = peaks.entry(name).or_insert(busbw);
         *peak = peak.max(busbw);
     }
     for (name, peak) in peaks {
-        if let Some(floor) = threshold.peak_busbw.filter(|floor| !(peak >= *floor)) {
+        if let Some(floor) = threshold.peak_busbw.filter(|floor| peak < *floor) {
             missed.push(format!("{name}: largest busbw {peak:.3} GB/s is below {floor} GB/s"));
         }
     }

@@ -56,9 +56,14 @@ pub fn compare(baseline: &Dataset, current: &Dataset, rules: &Rules) -> Comparis
         .filter(|_| drift::lie_apart(baseline, current))
         .map(|minutes| (minutes, rules.drift));
     let bands = judge::all(&sides, rules, apart.map_or(0.0, |(_, drift)| drift));
+    let mut sizes = single::moved(&sides, rules);
+    // A size is news only where its band has not been called already.
+    let is_called =
+        |key: &BandKey| bands.iter().any(|band| band.key == *key && band.verdict == Verdict::Regressed);
+    sizes.retain(|note| !is_called(&note.key));
     let absent = |pattern: &&String| !sides.iter().any(|sides| sides.key.is_named(pattern));
     Comparison {
-        sizes: single::moved(&sides, rules),
+        sizes,
         bands,
         thresholds: floor::missed(rules, current),
         wrong_rows: current.wrong_rows + current.wrong_unfinished_rows,

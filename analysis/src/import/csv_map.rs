@@ -3,7 +3,8 @@
 //! `bytes=msg_size,time_us=latency_ms*1000,algorithm=algo,collective:all_reduce,n_ranks:8`: a name, then `=` and a column (a factor may
 //! follow), or `:` and a fixed value.
 
-use crate::import::{Hints, Imported, bus_factor, collective_name, number_cycles};
+use crate::import::{CUT_OFF, Hints, Imported, bus_factor, collective_name, number_cycles, shown};
+use crate::record::reader::split_quoted;
 use crate::record::{COLUMNS, Placement, Row};
 
 /// Where one value comes from.
@@ -54,16 +55,19 @@ impl Map {
     }
 }
 
-/// Reads a table.
+/// Reads a table, one line a record. Its delimiter is the one of comma, semicolon and tab that the first line has most of.
 pub fn read(text: &str, hints: &Hints) -> Imported {
     let mut imported = Imported::default();
     let Some(Map(parts)) = &hints.map else { return imported };
-    let mut reader =
-        csv::ReaderBuilder::new().flexible(true).trim(csv::Trim::All).from_reader(text.as_bytes());
-    let headers = match reader.headers() {
-        Ok(headers) => headers.clone(),
-        Err(error) => {
-            imported.notes.push(error.to_string());
+    let mut lines =
+        text.trim_start_matches('\u{feff}').lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let Some((_, first)) = lines.next() else { return imported };
+    let delimiter =
+        [',', ';', '\t'].into_iter().max_by_key(|&c| (first.matches(c).count(), c == ',')).unwrap_or(',');
+    let headers = match fields(first, delimiter) {
+        Ok(headers) => headers,
+        Err(reason) => {
+            imported.problems.push((1, reason));
             return imported;
         }
     };
@@ -81,29 +85,30 @@ pub fn read(text: &str, hints: &Hints) -> Imported {
         };
         places.push((*name, origin, place));
     }
-    for record in reader.records() {
-        let parsed = match &record {
-            Ok(record) => one(record, &places, hints),
-            Err(error) => Err(error.to_string()),
-        };
-        match parsed {
+    let is_torn = !text.ends_with('\n');
+    let n_lines = text.lines().count();
+    for (index, line) in lines {
+        let record = fields(line, delimiter).and_then(|record| match record.len().cmp(&headers.len()) {
+            std::cmp::Ordering::Less if is_torn && index + 1 == n_lines => Err(CUT_OFF.into()),
+            std::cmp::Ordering::Equal => Ok(record),
+            _ => Err(format!("{} fields where the header has {}", record.len(), headers.len())),
+        });
+        match record.and_then(|record| one(&record, &places, hints)) {
             Ok(row) => imported.rows.push(row),
-            Err(reason) => {
-                let line =
-                    record.ok().and_then(|record| record.position().map(csv::Position::line)).unwrap_or(0);
-                imported.problems.push((line, reason));
-            }
+            Err(reason) => imported.problems.push((index as u64 + 1, reason)),
         }
     }
     number_cycles(&mut imported.rows);
     imported
 }
 
-fn one(
-    record: &csv::StringRecord,
-    places: &[(&str, &Origin, Option<usize>)],
-    hints: &Hints,
-) -> Result<Row, String> {
+fn fields(line: &str, delimiter: char) -> Result<Vec<String>, String> {
+    let (mut text, mut ranges) = (String::new(), Vec::new());
+    split_quoted((line, delimiter), &mut text, &mut ranges)?;
+    Ok(ranges.into_iter().map(|range| text[range].trim().to_owned()).collect())
+}
+
+fn one(record: &[String], places: &[(&str, &Origin, Option<usize>)], hints: &Hints) -> Result<Row, String> {
     let mut row = crate::import::blank(hints);
     row.backend = "other".into();
     for (name, origin, place) in places {
@@ -113,10 +118,13 @@ fn one(
                 let word = place
                     .and_then(|place| record.get(place))
                     .ok_or_else(|| format!("column `{name}` is missing"))?;
-                (word, *factor)
+                (word.as_str(), *factor)
             }
         };
         set(&mut row, name, word, factor)?;
+    }
+    if row.collective.is_empty() {
+        return Err("collective: the name is empty".into());
     }
     if row.n_ranks == 0 {
         return Err("n_ranks: a world of 0 ranks does not exist".into());
@@ -139,35 +147,44 @@ fn set(row: &mut Row, name: &str, word: &str, factor: f64) -> Result<(), String>
             .parse::<f64>()
             .ok()
             .or_else(|| crate::format::parse_size(word).ok().map(|bytes| bytes as f64));
-        value.map(|value| value * factor).ok_or_else(|| format!("{name}: `{word}` is no number"))
+        let value = value.map(|value| value * factor).filter(|value| value.is_finite());
+        value.ok_or_else(|| format!("{name}: `{}` is no number", shown(word)))
     };
+    // Rounding of a factor leaves traces; a count of half a rank is another thing.
+    let whole = |most: f64| -> Result<f64, String> {
+        let value = number()?;
+        let is_whole = (value - value.round()).abs() <= 1e-6 * value.abs().max(1.0);
+        let fits = is_whole && (0.0..=most).contains(&value);
+        if fits { Ok(value.round()) } else { Err(format!("{name}: `{}` is no count", shown(word))) }
+    };
+    let (short, long) = (f64::from(u32::MAX), 9e15);
     match name {
         "run_id" => row.run_id = word.to_owned(),
-        "repeat" => row.repeat = number()? as u32,
+        "repeat" => row.repeat = whole(short)? as u32,
         "timestamp" => row.timestamp = word.to_owned(),
         "backend" => row.backend = word.to_owned(),
         "device" => row.device = word.to_owned(),
-        "n_hosts" => row.n_hosts = number()? as u32,
-        "n_ranks" => row.n_ranks = number()? as u32,
+        "n_hosts" => row.n_hosts = whole(short)? as u32,
+        "n_ranks" => row.n_ranks = whole(short)? as u32,
         "collective" => row.collective = collective_name(word).map_or_else(|| word.to_owned(), str::to_owned),
         "algorithm" => row.algorithm = word.to_ascii_lowercase(),
         "protocol" => row.protocol = word.to_ascii_lowercase(),
-        "n_channels" => row.n_channels = number()? as u32,
+        "n_channels" => row.n_channels = whole(short)? as u32,
         "dtype" => row.dtype = word.to_owned(),
         "redop" => row.redop = word.to_owned(),
         "root" => row.root = number()? as i32,
-        "bytes" => row.bytes = number()? as u64,
-        "count" => row.count = number()? as u64,
+        "bytes" => row.bytes = whole(long)? as u64,
+        "count" => row.count = whole(long)? as u64,
         "placement" => {
             let plain = word.to_ascii_lowercase().replace(['-', ' '], "_");
             row.placement = Placement::from_name(&plain)
                 .ok_or_else(|| format!("placement: `{word}` is neither in nor out of place"))?;
         }
-        "iterations" => row.iterations = number()? as u32,
+        "iterations" => row.iterations = whole(short)? as u32,
         "time_us" => row.time_us = number()?,
         "algbw" => row.algbw = number()?,
         "busbw" => row.busbw = number()?,
-        "wrong" => row.wrong = if word.is_empty() { None } else { Some(number()? as u64) },
+        "wrong" => row.wrong = if word.is_empty() { None } else { Some(whole(long)? as u64) },
         // Cycles are counted.
         _ => {}
     }
@@ -194,6 +211,17 @@ mod tests {
         );
         assert!((row.busbw - 1024.0 / 500.0 / 1e3 * 1.5).abs() < 1e-12);
         assert_eq!(imported.problems, [(3, "time_us: `oops` is no number".to_owned())]);
+    }
+
+    #[test]
+    fn bad_lines_are_named_and_a_stray_quote_spoils_its_own_line_only() {
+        let map = Map::parse("bytes=a,time_us=b,n_ranks=n,collective:all_reduce").unwrap();
+        let table = "a;b;n\n8;1;2\n\"8;1;2\n8;1;-3\n8;1;2.5\n8;inf;2\n8;1\n16;2;2\n8;1";
+        let imported = text(table, &Hints { map: Some(map), ..hints() });
+        assert_eq!(imported.rows.iter().map(|row| row.bytes).collect::<Vec<_>>(), [8, 16]);
+        let lines: Vec<u64> = imported.problems.iter().map(|problem| problem.0).collect();
+        assert_eq!(lines, [3, 4, 5, 6, 7, 9]);
+        assert!(imported.problems[5].1.starts_with("cut off"), "{:?}", imported.problems);
     }
 
     #[test]

@@ -7,10 +7,11 @@ pub mod csv_map;
 pub mod debug_log;
 pub mod nccl_json;
 pub mod nccl_text;
+pub mod records;
 pub mod tables;
 pub mod tags;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::record::{Placement, Row};
 
@@ -36,6 +37,8 @@ pub struct Imported {
     pub problems: Vec<(u64, String)>,
     /// Remarks about the file as a whole.
     pub notes: Vec<String>,
+    /// Host and process ids of each launch, where the file lists them: library logs name the same ones.
+    pub processes: BTreeMap<String, BTreeSet<(String, u32)>>,
 }
 
 /// Reads a whole file's text in whatever format it is.
@@ -45,7 +48,18 @@ pub fn text(text: &str, hints: &Hints) -> Imported {
     }
     let head = text.trim_start_matches('\u{feff}').trim_start();
     if head.starts_with('{') || (head.starts_with('[') && head[1..].trim_start().starts_with('{')) {
+        let looks_like_rows = head.get(..4096).unwrap_or(head);
+        if looks_like_rows.contains("\"run_id\"") && looks_like_rows.contains("\"time_us\"") {
+            return records::json(head);
+        }
         return nccl_json::read(head, hints);
+    }
+    let first = head.lines().next().unwrap_or_default();
+    if records::is_header(first) {
+        return records::csv(text);
+    }
+    if nccl_json::is_rccl_header(first) {
+        return nccl_json::rccl_csv(text, hints);
     }
     let lines = || text.lines().map(tags::strip);
     if lines().any(|line| line.starts_with("# OSU ")) {
@@ -55,9 +69,23 @@ pub fn text(text: &str, hints: &Hints) -> Imported {
         return tables::imb(text, hints);
     }
     let mut imported = nccl_text::read(text, hints);
-    debug_log::fill(&mut imported, &debug_log::choices(text));
+    debug_log::fill(&mut imported, &debug_log::Choices::of(text));
     imported
 }
+
+/// A word of a log for a message: no control characters, not longer than a line.
+pub(crate) fn shown(word: &str) -> String {
+    const LONGEST: usize = 40;
+    let mut text: String =
+        word.chars().take(LONGEST).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    if word.chars().nth(LONGEST).is_some() {
+        text.push('…');
+    }
+    text
+}
+
+/// Why the last line of a file without a newline at its end gives no row.
+pub(crate) const CUT_OFF: &str = "cut off (the file ends without a newline)";
 
 /// A row with everything unknown.
 pub(crate) fn blank(hints: &Hints) -> Row {
@@ -160,8 +188,25 @@ pub(crate) mod tests {
         }
 
         #[test]
+        fn rubbish_behind_a_sound_start_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..300), at in 0usize..3000) {
+            let samples = [super::nccl_text::tests::LOG, super::nccl_json::tests::JSON, super::tables::tests::IMB, super::tables::tests::OSU];
+            for sample in samples {
+                let mut mixed = sample.as_bytes().to_vec();
+                let at = at.min(mixed.len());
+                mixed.splice(at..at, bytes.iter().copied());
+                let _ = text(&String::from_utf8_lossy(&mixed), &hints());
+            }
+            let map = super::csv_map::Map::parse("bytes=a,time_us=b*2,collective:all_reduce,n_ranks:2").unwrap();
+            let table = format!("a,b\n8,1\n{}\n16,2\n", String::from_utf8_lossy(&bytes));
+            let _ = text(&table, &Hints { map: Some(map), ..hints() });
+            let _ = super::debug_log::Choices::of(&String::from_utf8_lossy(&bytes));
+        }
+
+        #[test]
         fn broken_logs_keep_only_sound_rows(cut in 0usize..4000, noise in "[ -~\n]{0,30}", at in 0usize..4000) {
-            for sample in [super::nccl_text::tests::LOG, super::nccl_json::tests::JSON, super::tables::tests::OSU, super::tables::tests::IMB] {
+            let tagged: String = super::nccl_text::tests::LOG.lines().map(|line| format!("[1,{}]<stdout>:{line}\r\n", line.len() % 2)).collect();
+            let rccl = super::nccl_json::tests::RCCL_CSV;
+            for sample in [super::nccl_text::tests::LOG, &tagged, super::nccl_json::tests::JSON, rccl, super::tables::tests::OSU, super::tables::tests::IMB] {
                 let mut broken: String = sample.chars().take(cut).collect();
                 let at = broken.char_indices().map(|(i, _)| i).nth(at.min(broken.chars().count())).unwrap_or(broken.len());
                 broken.insert_str(at, &noise);

@@ -29,11 +29,7 @@ pub fn read(text: &str, hints: &Hints) -> Imported {
 
 fn nccl(document: &Value, hints: &Hints, imported: &mut Imported) {
     let config = &document["config"];
-    let whole = |value: &Value| value.as_u64().unwrap_or(0);
-    let devices = config["devices"].as_array().map_or(0, Vec::len) as u64;
-    // One entry per process.
-    let n_ranks =
-        (devices.max(1) * whole(&config["nthreads"]).max(1) * whole(&config["ngpus"]).max(1)) as u32;
+    let n_ranks = ranks_of_first_group(config);
     let program = document["args"][0].as_str().unwrap_or_default();
     let program = program.rsplit('/').next().unwrap_or_default();
     let collective = collective_name(program)
@@ -55,7 +51,20 @@ fn nccl(document: &Value, hints: &Hints, imported: &mut Imported) {
     if let Some(name) = config["devices"][0]["device_info"].as_str() {
         base.device = name.to_owned();
     }
-    for (index, result) in document["results"].as_array().into_iter().flatten().enumerate() {
+    let processes: std::collections::BTreeSet<(String, u32)> = config["devices"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|d| {
+            Some((d["hostname"].as_str()?.split('.').next()?.to_owned(), d["pid"].as_u64()?.try_into().ok()?))
+        })
+        .collect();
+    imported.processes.insert(base.run_id.clone(), processes);
+    let results = || document["results"].as_array().into_iter().flatten();
+    if results().any(|result| result["out_of_place"]["cpu_time"].is_number()) {
+        imported.notes.push("the file holds CPU time (-C); times are computed from the bandwidth".into());
+    }
+    for (index, result) in results().enumerate() {
         for (key, placement) in [("out_of_place", Placement::OutOfPlace), ("in_place", Placement::InPlace)] {
             if result[key].is_object() {
                 match placement_row(&base, result, (key, placement)) {
@@ -69,6 +78,19 @@ fn nccl(document: &Value, hints: &Hints, imported: &mut Imported) {
     }
 }
 
+/// nccl-tests lists one device per process, each standing for threads x devices ranks; a list of all ranks has them one after the other.
+/// With groups, rows describe the first one.
+fn ranks_of_first_group(config: &Value) -> u32 {
+    let whole = |value: &Value| value.as_u64().unwrap_or(0).clamp(1, 1 << 20);
+    let each = whole(&config["nthreads"]) * whole(&config["ngpus"]);
+    let devices = config["devices"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let group = devices.first().map(|device| &device["group"]);
+    let ranks: Vec<u64> = devices.iter().filter_map(|device| device["rank"].as_u64()).collect();
+    let is_per_rank = ranks.len() > 1 && ranks.windows(2).any(|pair| pair[1] < pair[0].saturating_add(each));
+    let members = devices.iter().filter(|device| Some(&device["group"]) == group).count().max(1) as u64;
+    u32::try_from(if is_per_rank { members } else { members * each }).unwrap_or(u32::MAX)
+}
+
 fn placement_row(base: &Row, result: &Value, (key, placement): (&str, Placement)) -> Result<Row, String> {
     let cells = &result[key];
     let number = |value: &Value| value.as_f64().or_else(|| value.as_str()?.trim().parse().ok());
@@ -80,6 +102,12 @@ fn placement_row(base: &Row, result: &Value, (key, placement): (&str, Placement)
     row.redop =
         result["redop"].as_str().map(str::trim).filter(|word| !word.is_empty()).unwrap_or("none").to_owned();
     row.root = number(&result["root"]).map_or(-1, |root| root as i32);
+    let tuning = &result["tuning"];
+    if let (Some(algo), Some(proto)) = (tuning["algo"].as_str(), tuning["proto"].as_str()) {
+        row.algorithm = algo.trim().to_ascii_lowercase().replace('_', "");
+        row.protocol = proto.trim().to_ascii_lowercase();
+        row.n_channels = number(&tuning["#channels"]).map_or(0, |channels| channels as u32);
+    }
     row.iterations = result["actual_iterations"].as_u64().unwrap_or(0) as u32;
     row.algbw = number(&cells["alg_bw"]).unwrap_or(0.0);
     row.busbw = number(&cells["bus_bw"]).unwrap_or(0.0);
@@ -89,6 +117,36 @@ fn placement_row(base: &Row, result: &Value, (key, placement): (&str, Placement)
         None => row.bytes as f64 / row.algbw / 1e3,
     };
     if row.time_us.is_finite() && row.time_us > 0.0 { Ok(row) } else { Err("no time above 0".into()) }
+}
+
+/// Whether a table's first line is that of rccl-tests' CSV output.
+pub fn is_rccl_header(line: &str) -> bool {
+    let words: Vec<&str> = line.split(',').map(str::trim).collect();
+    ["size", "inPlace", "time", "busBw"].iter().all(|word| words.contains(word))
+}
+
+/// rccl-tests' CSV output: the keys of its JSON as columns.
+pub fn rccl_csv(text: &str, hints: &Hints) -> Imported {
+    let mut imported = Imported::default();
+    let mut lines = text.trim_start_matches('\u{feff}').lines().enumerate();
+    let names: Vec<&str> =
+        lines.next().map(|(_, line)| line.split(',').map(str::trim).collect()).unwrap_or_default();
+    for (index, line) in lines.filter(|(_, line)| !line.trim().is_empty()) {
+        let words: Vec<&str> = line.split(',').map(str::trim).collect();
+        let row = if words.len() == names.len() {
+            let pairs = names.iter().zip(&words);
+            let object = pairs.map(|(name, word)| ((*name).to_owned(), Value::from(*word))).collect();
+            rccl_row(&Value::Object(object), hints)
+        } else {
+            Err(format!("{} fields where the header has {}", words.len(), names.len()))
+        };
+        match row {
+            Ok(row) => imported.rows.push(row),
+            Err(reason) => imported.problems.push((index as u64 + 1, reason)),
+        }
+    }
+    number_cycles(&mut imported.rows);
+    imported
 }
 
 /// rccl-tests: one object per row, its own keys.
@@ -209,6 +267,29 @@ pub(crate) mod tests {
         let imported = text(cut, &hints());
         assert_eq!(imported.rows.len(), 2);
         assert!(imported.problems[0].1.starts_with("not JSON from here on"));
+    }
+
+    pub(crate) const RCCL_CSV: &str = "numCycle,name,nodes,ranks,ranksPerNode,gpusPerRank,size,type,redop,inPlace,time,algBw,busBw,#wrong\n\
+        0,AllReduce,1,8,8,1,1024,float,sum,0,10.5,0.1,0.2,0\n0,AllReduce,1,8,8,1,1024,float,sum,1,9.5,0.1,0.2,N/A\n0,AllReduce,1\n";
+
+    #[test]
+    fn the_table_of_rccl_tests_is_understood() {
+        let imported = text(RCCL_CSV, &hints());
+        assert_eq!((imported.rows.len(), imported.problems.len(), imported.problems[0].0), (2, 1, 4));
+        let row = &imported.rows[1];
+        assert_eq!((row.n_ranks, row.bytes, row.placement.name(), row.wrong), (8, 1024, "in_place", None));
+    }
+
+    #[test]
+    fn devices_are_counted_whether_listed_by_process_or_by_rank() {
+        let of = |devices: &str, each: u32| {
+            let config = format!("{{\"nthreads\":1,\"ngpus\":{each},\"devices\":[{devices}]}}");
+            super::ranks_of_first_group(&serde_json::from_str(&config).unwrap())
+        };
+        assert_eq!(of("{\"rank\":0,\"group\":0}", 8), 8);
+        assert_eq!(of("{\"rank\":0,\"group\":0},{\"rank\":4,\"group\":0}", 4), 8);
+        assert_eq!(of("{\"rank\":0,\"group\":0},{\"rank\":1,\"group\":0}", 2), 2);
+        assert_eq!(of("{\"rank\":0,\"group\":0},{\"rank\":1,\"group\":1}", 1), 1);
     }
 
     #[test]

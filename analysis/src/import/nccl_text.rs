@@ -1,8 +1,13 @@
-//! nccl-tests' and rccl-tests' tables. The header says which columns there are: -I, -S, -C, -O, old releases without root or with `error`.
+//! nccl-tests' and rccl-tests' tables. The header says which columns there are: -I, -S, -C, -O, -U, old releases without root or with
+//! `error`.
+//!
+//! Lines of several tasks may interleave in one log (mpirun and srun put the task before each line): every task is a stream of its own, with
+//! its own header and its own launches. What looks like a row, and what stands inside a table without being a row, a comment or a library's
+//! line, is named.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::import::{Hints, Imported, bus_factor, collective_name, number_cycles, tags};
+use crate::import::{CUT_OFF, Hints, Imported, bus_factor, collective_name, number_cycles, shown, tags};
 use crate::record::{Placement, Row};
 
 /// What was said above a table.
@@ -13,11 +18,24 @@ struct Frame {
     /// Group of each rank.
     ranks: BTreeMap<u32, u32>,
     hosts: BTreeSet<String>,
+    processes: BTreeSet<(String, u32)>,
     device: String,
     iterations: u32,
     single: Option<Placement>,
-    launch: u32,
-    rows_seen: bool,
+    /// Number of the launch in the file, once it has a row.
+    launch: Option<u32>,
+    /// Between a header and the lines that end its table.
+    is_open: bool,
+    /// What our own programs say above a table that they force.
+    forced: Option<Forced>,
+    next_forced: Option<Forced>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Forced {
+    algorithm: String,
+    protocol: String,
+    n_channels: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,29 +51,52 @@ enum Column {
     Busbw,
     Wrong,
     Timestamp,
+    Algorithm,
+    Protocol,
+    Channels,
     Other,
 }
 
 /// Reads a log.
 pub fn read(text: &str, hints: &Hints) -> Imported {
     let mut imported = Imported::default();
-    let mut frame = Frame { launch: 1, ..Frame::default() };
+    let mut frames: BTreeMap<String, Frame> = BTreeMap::new();
+    let (mut launches, mut is_cpu_time) = (0, false);
+    let last = if text.ends_with('\n') { usize::MAX } else { text.lines().count().wrapping_sub(1) };
     for (index, raw) in text.lines().enumerate() {
-        let line = tags::strip(raw);
+        let (task, line) = tags::split(raw);
+        if !frames.contains_key(task) {
+            frames.insert(task.to_owned(), Frame::default());
+        }
+        let Some(frame) = frames.get_mut(task) else { continue };
         if let Some(comment) = line.strip_prefix('#') {
             frame.comment(comment.trim());
-        } else if line.starts_with(|c: char| c.is_ascii_digit()) && !frame.columns.is_empty() {
-            match frame.row(line, hints) {
-                Ok(rows) => {
-                    frame.rows_seen = true;
-                    imported.rows.extend(rows);
-                }
-                Err(reason) => imported.problems.push((index as u64 + 1, reason)),
+            continue;
+        }
+        let mut number = || {
+            launches += 1;
+            launches
+        };
+        match frame.line(line, hints, index == last) {
+            Ok(rows) if rows.is_empty() => {}
+            Ok(mut rows) => {
+                let launch = *frame.launch.get_or_insert_with(&mut number);
+                let run_id =
+                    if launch > 1 { format!("{}-{launch}", hints.run_id) } else { hints.run_id.clone() };
+                imported.processes.entry(run_id.clone()).or_insert_with(|| frame.processes.clone());
+                rows.iter_mut().for_each(|row| row.run_id.clone_from(&run_id));
+                is_cpu_time |= frame.columns.contains(&Column::CpuTime);
+                imported.rows.extend(rows);
             }
+            Err(reason) => imported.problems.push((index as u64 + 1, reason)),
         }
     }
-    if frame.columns.contains(&Column::CpuTime) {
-        imported.notes.push("the log shows CPU time (-C); times are computed from the bandwidth".into());
+    if is_cpu_time {
+        let text = "the log shows CPU time (-C); times are computed from the bandwidth and as rough as its printed figures";
+        imported.notes.push(text.into());
+    }
+    if imported.rows.is_empty() && frames.values().all(|frame| frame.columns.is_empty()) {
+        imported.notes.push("no table of a known benchmark in it".into());
     }
     number_cycles(&mut imported.rows);
     imported
@@ -67,7 +108,7 @@ impl Frame {
         if let Some((_, program)) = text.split_once("Collective test starting:") {
             self.start(collective_name(program));
         } else if words.first() == Some(&"nThread") {
-            if self.rows_seen {
+            if self.launch.is_some() {
                 self.start(None);
             }
             let after = |name: &str| {
@@ -83,10 +124,17 @@ impl Frame {
         } else if text.starts_with("Using devices") {
             self.ranks.clear();
             self.hosts.clear();
+            self.processes.clear();
         } else if words.first() == Some(&"Rank") {
             self.device_line(text, &words);
         } else if words.first() == Some(&"size") && words.contains(&"busbw") {
             self.columns = words.iter().map(|word| column(word)).collect();
+            self.is_open = true;
+            self.forced = self.next_forced.take();
+        } else if let Some(forced) = text.strip_prefix("Forced:") {
+            self.next_forced = Forced::parse(forced);
+        } else if text.starts_with("Out of bounds") || text.starts_with("Avg bus") {
+            self.is_open = false;
         } else if text.contains("out-of-place") || text.contains("in-place") {
             self.single = match (
                 text.contains("out-of-place"),
@@ -99,10 +147,32 @@ impl Frame {
         }
     }
 
-    /// Another program begins in the same log: another launch.
+    /// Another program begins in the same stream: another launch.
     fn start(&mut self, collective: Option<&'static str>) {
-        let launch = self.launch + u32::from(self.rows_seen);
-        *self = Self { launch, collective, ..Self::default() };
+        *self = Self { collective, ..Self::default() };
+    }
+
+    /// Rows of a line that is no comment; none for one that has nothing to do with a table.
+    fn line(&self, line: &str, hints: &Hints, is_torn: bool) -> Result<Vec<Row>, String> {
+        if self.columns.is_empty() || line.is_empty() || line.contains("NCCL ") && !is_row_inside(line) {
+            return Ok(Vec::new());
+        }
+        if !line.starts_with(|c: char| c.is_ascii_digit()) {
+            return match (is_row_inside(line), self.is_open) {
+                (true, _) => Err("a row with other text in or before it".into()),
+                (false, true) => Err(format!("neither a row nor a comment: `{}`", shown(line))),
+                (false, false) => Ok(Vec::new()),
+            };
+        }
+        let rows = match self.row(line, hints) {
+            Err(_) if !self.is_open => return Ok(Vec::new()),
+            Err(_) if is_torn => return Err(CUT_OFF.into()),
+            other => other?,
+        };
+        // A last number may be the start of a longer one; a 0 and a whole time stamp are not.
+        let last = line.split_whitespace().next_back().unwrap_or_default();
+        let is_whole = matches!(last, "0" | "N/A") || (last.len() == 8 && last.matches(':').count() == 2);
+        if is_torn && !is_whole { Err(CUT_OFF.into()) } else { Ok(rows) }
     }
 
     /// `Rank 0 Group 0 Pid 4711 on node1 device 0 [0000:0f:00] name`; old releases lack Group.
@@ -114,6 +184,9 @@ impl Frame {
         let group = after("Group").and_then(|word| word.parse().ok()).unwrap_or(0);
         self.ranks.insert(rank, group);
         self.hosts.insert(host.to_owned());
+        if let Some(pid) = after("Pid").and_then(|word| word.parse().ok()) {
+            self.processes.insert((host.split('.').next().unwrap_or(host).to_owned(), pid));
+        }
         if let Some((_, name)) = text.split_once(']') {
             self.device = name.trim().to_owned();
         }
@@ -129,8 +202,8 @@ impl Frame {
         let words: Vec<&str> = line.split_whitespace().collect();
         let columns = self.fitting(words.len())?;
         let mut base = crate::import::blank(hints);
-        if self.launch > 1 {
-            base.run_id = format!("{}-{}", hints.run_id, self.launch);
+        if let Some(forced) = &self.forced {
+            forced.fill(&mut base);
         }
         if !self.ranks.is_empty() {
             base.n_ranks = self.n_ranks();
@@ -160,6 +233,9 @@ impl Frame {
                     base.timestamp = format!("{word}T{}", words.get(at).copied().unwrap_or_default());
                     at += 1;
                 }
+                Column::Algorithm => base.algorithm = word.to_ascii_lowercase().replace('_', ""),
+                Column::Protocol => base.protocol = word.to_ascii_lowercase(),
+                Column::Channels => base.n_channels = parse(word, "#channels")?,
                 Column::Other => {}
             }
         }
@@ -206,11 +282,46 @@ impl Frame {
             self.single.unwrap_or(if index == 0 { Placement::OutOfPlace } else { Placement::InPlace });
         row.time_us = cells.time.unwrap_or_else(|| base.bytes as f64 / cells.algbw / 1e3);
         (row.algbw, row.busbw, row.wrong) = (cells.algbw, cells.busbw, cells.wrong);
+        if cells.time.is_none() && !(row.time_us.is_finite() && row.time_us > 0.0) {
+            return Err("-C shows CPU time and the bandwidth rounds to 0: no elapsed time is known".into());
+        }
         if !(row.time_us.is_finite() && row.time_us > 0.0) {
             return Err(format!("a time of {} µs is none", row.time_us));
         }
         Ok(row)
     }
+}
+
+impl Forced {
+    /// `algorithm ring, protocol ll, channels 1`, with `auto` for what is left to the library.
+    fn parse(text: &str) -> Option<Self> {
+        let value = |name: &str| {
+            let mut parts = text.split(',').map(str::trim);
+            parts.find_map(|part| part.strip_prefix(name)).map(|value| value.trim().to_owned())
+        };
+        Some(Self {
+            algorithm: value("algorithm ")?,
+            protocol: value("protocol ")?,
+            n_channels: value("channels ")?.parse().unwrap_or(0),
+        })
+    }
+
+    fn fill(&self, row: &mut Row) {
+        row.algorithm.clone_from(&self.algorithm);
+        row.protocol.clone_from(&self.protocol);
+        row.n_channels = self.n_channels;
+    }
+}
+
+/// Whether a line holds what only rows hold: two counts and a type.
+fn is_row_inside(line: &str) -> bool {
+    const TYPES: [&str; 14] = [
+        "int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "float", "double", "bfloat16",
+        "f8e4m3", "f8e5m2", "fp8_e4m3", "fp8_e5m2",
+    ];
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let is_count = |word: &&str| word.parse::<u64>().is_ok();
+    words.windows(3).any(|three| is_count(&three[0]) && is_count(&three[1]) && TYPES.contains(&three[2]))
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -238,12 +349,15 @@ fn column(word: &str) -> Column {
         "busbw" => Column::Busbw,
         "#wrong" => Column::Wrong,
         "timestamp" => Column::Timestamp,
+        "algo" => Column::Algorithm,
+        "proto" => Column::Protocol,
+        "#channels" => Column::Channels,
         _ => Column::Other,
     }
 }
 
 fn parse<T: std::str::FromStr>(word: &str, name: &str) -> Result<T, String> {
-    word.parse().map_err(|_| format!("{name}: `{word}` is no number"))
+    word.parse().map_err(|_| format!("{name}: `{}` is no number", shown(word)))
 }
 
 fn wrong(word: &str) -> Result<Option<u64>, String> {
@@ -323,6 +437,68 @@ pub(crate) mod tests {
         let imported = text(&cpu, &hints());
         assert!((imported.rows[0].time_us - 8.0 / 0.01 / 1e3).abs() < 1e-9);
         assert!(imported.notes[0].contains("CPU time"));
+    }
+
+    #[test]
+    fn interleaved_tasks_are_streams_of_their_own() {
+        let other = LOG.replace("all_reduce", "all_gather").replace("12.34", "99.00");
+        let mixed: String = LOG
+            .lines()
+            .zip(other.lines())
+            .map(|(a, b)| format!("[1,0]<stdout>:{a}\n[1,1]<stdout>:{b}\n"))
+            .collect();
+        let imported = text(&mixed, &hints());
+        assert_eq!((imported.rows.len(), imported.problems.len()), (12, 0), "{imported:?}");
+        let mut launches: Vec<(&str, &str)> =
+            imported.rows.iter().map(|row| (row.run_id.as_str(), row.collective.as_str())).collect();
+        launches.dedup();
+        launches.sort_unstable();
+        launches.dedup();
+        assert_eq!(launches, [("log", "all_reduce"), ("log-2", "all_gather")]);
+    }
+
+    #[test]
+    fn what_stands_inside_a_table_and_is_no_row_is_named() {
+        let rubbish = LOG
+            .replace("        1024 ", "@@@ rubbish @@@\nnode1:4711:1 [0] NCCL INFO fine\n        1024 ")
+            .replace(
+                "           8             2     float     sum      -1    12.44",
+                "warn: x           8             2     float     sum      -1    12.44",
+            )
+            + "2 more processes have sent a message\n";
+        let imported = text(&rubbish, &hints());
+        assert_eq!(imported.rows.len(), 4);
+        let lines: Vec<u64> = imported.problems.iter().map(|problem| problem.0).collect();
+        assert_eq!(lines, [15, 18], "{:?}", imported.problems);
+    }
+
+    #[test]
+    fn a_row_without_its_newline_is_kept_only_when_it_is_whole() {
+        let end = LOG.find("# Out of bounds").unwrap();
+        assert_eq!(text(&LOG[..end - 1], &hints()).rows.len(), 6);
+        let cut = text(&LOG[..end - 3], &hints());
+        assert_eq!((cut.rows.len(), cut.problems[0].0), (4, 16));
+        assert!(cut.problems[0].1.starts_with("cut off"), "{:?}", cut.problems);
+    }
+
+    #[test]
+    fn forced_tables_of_our_own_programs_and_tuning_columns_name_what_ran() {
+        let header =
+            LOG.find("#                                                              out-of-place").unwrap();
+        let forced = format!(
+            "{}# Forced: algorithm ring, protocol ll128, channels 4\n#\n{}",
+            &LOG[..header],
+            &LOG[header..]
+        );
+        let row = &text(&forced, &hints()).rows[0];
+        assert_eq!((row.algorithm.as_str(), row.protocol.as_str(), row.n_channels), ("ring", "ll128", 4));
+        let tuned = LOG
+            .replace("#wrong \n", "#wrong algo proto #channels\n")
+            .replace("N/A\n", "N/A RING LL 2\n")
+            .replace("       0\n", "       0 NVLS_TREE SIMPLE 16\n");
+        let rows = text(&tuned, &hints()).rows;
+        assert_eq!((rows[0].algorithm.as_str(), rows[0].n_channels), ("ring", 2));
+        assert_eq!((rows[2].algorithm.as_str(), rows[2].protocol.as_str()), ("nvlstree", "simple"));
     }
 
     #[test]

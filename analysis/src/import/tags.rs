@@ -2,18 +2,29 @@
 
 /// A line without MPI (`[1,0]<stdout>:`), Slurm (`0: `) and time (`[2026-01-02 03:04:05] `) prefixes, trimmed.
 pub fn strip(line: &str) -> &str {
+    split(line).1
+}
+
+/// The task that a launcher's prefix names (empty where there is none), and the line without prefixes, trimmed. Lines of several tasks
+/// interleave in one log; the task tells their streams apart.
+pub fn split(line: &str) -> (&str, &str) {
+    let mut task = "";
     let mut rest = line.trim();
     loop {
-        let shorter = mpi_tag(rest).or_else(|| time_stamp(rest)).or_else(|| task_number(rest));
-        match shorter {
-            Some(shorter) => rest = shorter.trim_start(),
-            None => return rest,
+        let tagged = mpi_tag(rest).or_else(|| task_number(rest));
+        if let Some((tag, shorter)) = tagged {
+            task = tag;
+            rest = shorter.trim_start();
+        } else if let Some(shorter) = time_stamp(rest) {
+            rest = shorter.trim_start();
+        } else {
+            return (task, rest);
         }
     }
 }
 
 /// `[1,0]<stdout>:` or `[1,0]:`.
-fn mpi_tag(line: &str) -> Option<&str> {
+fn mpi_tag(line: &str) -> Option<(&str, &str)> {
     let (inside, rest) = line.strip_prefix('[')?.split_once(']')?;
     let (job, rank) = inside.split_once(',')?;
     let is_number = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_digit());
@@ -24,7 +35,7 @@ fn mpi_tag(line: &str) -> Option<&str> {
         Some(stream) => stream.split_once('>')?.1,
         None => rest,
     };
-    Some(rest.strip_prefix(':').unwrap_or(rest))
+    Some((inside, rest.strip_prefix(':').unwrap_or(rest)))
 }
 
 /// `[2026-01-02 03:04:05]`, `2026-01-02T03:04:05.123Z`, each at the start of the line.
@@ -45,19 +56,19 @@ fn time_stamp(line: &str) -> Option<&str> {
 }
 
 /// `0: ` as srun -l prints.
-fn task_number(line: &str) -> Option<&str> {
+fn task_number(line: &str) -> Option<(&str, &str)> {
     let (number, rest) = line.split_once(':')?;
     let number = number.trim();
     (!number.is_empty()
         && number.len() <= 7
         && number.bytes().all(|b| b.is_ascii_digit())
         && rest.starts_with(' '))
-    .then_some(rest)
+    .then_some((number, rest))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::strip;
+    use super::{split, strip};
 
     #[test]
     fn every_prefix_goes_and_nothing_else() {
@@ -72,6 +83,9 @@ mod tests {
         ] {
             assert_eq!(strip(line), "8 2 float", "{line}");
         }
+        assert_eq!(split("[1,12]<stdout>: 8 2 float"), ("1,12", "8 2 float"));
+        assert_eq!(split(" 3: 8 2 float"), ("3", "8 2 float"));
+        assert_eq!(split("8 2 float").0, "");
         assert_eq!(strip("[0] NCCL INFO x"), "[0] NCCL INFO x");
         assert_eq!(strip("# size: 8"), "# size: 8");
         assert_eq!(strip("2026-01-02"), "2026-01-02");

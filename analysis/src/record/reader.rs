@@ -38,6 +38,21 @@ pub enum Problem {
     },
 }
 
+impl Problem {
+    /// The line's number.
+    pub fn line(&self) -> u64 {
+        match self {
+            Self::Torn { line } | Self::Bad { line, .. } | Self::Io { line, .. } => *line,
+        }
+    }
+
+    /// What is wrong, without the number.
+    pub fn reason(&self) -> String {
+        let text = self.to_string();
+        text.split_once(": ").map_or(text.clone(), |(_, reason)| reason.to_owned())
+    }
+}
+
 /// A row whose texts still lie in the reader's line buffer. Fields are those of [`Row`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(missing_docs, reason = "documented at Row")]
@@ -235,7 +250,7 @@ impl<R: BufRead> RowReader<R> {
             self.fields.push(start..end);
             return Ok(());
         }
-        split_quoted(line, &mut self.text, &mut self.fields)
+        split_quoted((line, ','), &mut self.text, &mut self.fields)
     }
 
     fn parse(&self) -> Result<RowRef<'_>, String> {
@@ -275,7 +290,12 @@ impl<R: BufRead> RowReader<R> {
     }
 }
 
-fn split_quoted(line: &str, text: &mut String, fields: &mut Vec<Range<usize>>) -> Result<(), String> {
+/// Cuts a line with quotes at a delimiter.
+pub(crate) fn split_quoted(
+    (line, delimiter): (&str, char),
+    text: &mut String,
+    fields: &mut Vec<Range<usize>>,
+) -> Result<(), String> {
     let mut chars = line.chars().peekable();
     loop {
         let start = text.len();
@@ -289,7 +309,7 @@ fn split_quoted(line: &str, text: &mut String, fields: &mut Vec<Range<usize>>) -
                 }
             }
         }
-        while let Some(other) = chars.next_if(|&c| c != ',') {
+        while let Some(other) = chars.next_if(|&c| c != delimiter) {
             text.push(other);
         }
         fields.push(start..text.len());

@@ -19,10 +19,11 @@ const SHOWN: usize = 20;
 #[command(after_help = "Examples:
   chorus import job-*.log --out imported            nccl-tests or rccl-tests output, text or JSON, also .gz
   chorus import osu.txt --ranks 8 --out imported    OSU does not print its ranks
+  chorus import rows.json record.csv                our own rows, rccl-tests' CSV
   chorus import table.csv --map 'bytes=size,time_us=ms*1000,algorithm=algo,collective:all_reduce,n_ranks:8'
   chorus import job.log --debug-log nccl.*.log      library logs beside it tell algorithm, protocol and channels
 
-Each file is a launch. Bad lines are named by number; status 0 with warnings, 3 when nothing was usable.")]
+Each file is a launch, and so is each program and each task's stream inside one. Bad lines are named by number; status 0 with warnings, 3 when nothing was usable.")]
 pub(crate) struct Args {
     /// Logs and tables
     #[arg(required = true)]
@@ -39,25 +40,38 @@ pub(crate) struct Args {
     /// Columns of a CSV table: name=column[*factor] or name:value, separated by commas
     #[arg(long, value_parser = Map::parse)]
     map: Option<Map>,
-    /// Library logs (NCCL_DEBUG=INFO, TUNING) of the same runs
+    /// Library logs (NCCL_DEBUG=INFO, TUNING) of the same runs, or folders of them; those named %h.%p beside a log are found
     #[arg(long, num_args = 1..)]
     debug_log: Vec<PathBuf>,
 }
 
 /// Runs the verb.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<u8, Failure> {
-    let mut choices = debug_log::Choices::new();
-    for path in &args.debug_log {
-        choices.extend(debug_log::choices(&read(path)?));
-    }
     let rows_path = args.out.join(analysis::sweep::ROWS);
     if rows_path.exists() {
         return Err(Failure::Input(format!("{} is there already; take a new folder", rows_path.display())));
     }
-    let mut all = Vec::new();
-    for path in &args.files {
-        let mut imported = import::text(&read(path)?, &hints(args, path));
+    let mut choices = debug_log::Choices::default();
+    for path in debug_logs(&args.debug_log)? {
+        choices.add(&read(&path)?);
+    }
+    let mut all: Vec<Imported> = Vec::new();
+    for (index, path) in args.files.iter().enumerate() {
+        if args.files[..index].contains(path) {
+            eprintln!("warning: {}: given twice, read once", path.display());
+            continue;
+        }
+        let text = match read(path) {
+            Ok(text) => text,
+            Err(Failure::Input(what)) if args.files.len() > 1 => {
+                eprintln!("warning: {what}; left out");
+                continue;
+            }
+            Err(failure) => return Err(failure),
+        };
+        let mut imported = import::text(&text, &hints(args, path));
         debug_log::fill(&mut imported, &choices);
+        debug_log::fill(&mut imported, &beside(path, &imported));
         report(path, &imported);
         all.push(imported);
     }
@@ -67,6 +81,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<u8, Failure> {
     }
     write_record(args, &rows_path, &all)
         .map_err(|error| Failure::Input(format!("{}: {error}", args.out.display())))?;
+    let marked = all.iter().flat_map(|imported| &imported.rows).filter(|row| row.algorithm == "auto").count();
     let groups = analysis::dataset::load(std::slice::from_ref(&args.out))
         .map_err(|error| Failure::Input(error.to_string()))?;
     let single = groups.groups.iter().filter(|group| group.samples.len() == 1).count();
@@ -85,7 +100,58 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<u8, Failure> {
             count(single, "group")
         )?;
     }
+    if marked > 0 {
+        writeln!(out, "{} do not say which algorithm ran: auto", count(marked, "row"))?;
+    }
     Ok(0)
+}
+
+/// Files, and those of folders.
+fn debug_logs(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    let mut files = Vec::new();
+    for path in paths {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let entries = std::fs::read_dir(path)
+            .map_err(|error| Failure::Input(format!("{}: {error}", path.display())))?;
+        let inside = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file());
+        files.extend(inside);
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Library logs in the log's own folder, named after a host and process of its device list, as NCCL_DEBUG_FILE=….%h.%p makes them.
+fn beside(path: &Path, imported: &Imported) -> debug_log::Choices {
+    let mut choices = debug_log::Choices::default();
+    let names: Vec<String> =
+        imported.processes.values().flatten().map(|(host, pid)| format!("{host}.{pid}")).collect();
+    if names.is_empty() || imported.rows.iter().all(|row| row.algorithm != "auto") {
+        return choices;
+    }
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut logs: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|other| other != path).collect();
+    logs.sort();
+    for log in logs {
+        let name = log.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let stem = name.trim_end_matches(".gz").trim_end_matches(".log").trim_end_matches(".txt");
+        let is_ours = |own: &String| {
+            let front = stem.strip_suffix(own.as_str());
+            front.is_some_and(|front| !front.ends_with(|c: char| c.is_ascii_alphanumeric()))
+        };
+        if names.iter().any(is_ours)
+            && let Ok(text) = read(&log)
+        {
+            choices.add(&text);
+        }
+    }
+    choices
 }
 
 fn read(path: &Path) -> Result<String, Failure> {

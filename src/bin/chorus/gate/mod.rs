@@ -151,7 +151,11 @@ fn judge_programs(
         eprintln!("single sizes stand out: further launches confirm or dismiss them");
         let mut further = recorder.confirmation()?;
         match further.alternate(usize::from(args.launches).div_ceil(2))? {
-            record::Outcome::Interrupted => return Ok(STATUS_INTERRUPTED),
+            record::Outcome::Interrupted => {
+                comparison.sizes.clear();
+                show(args, &comparison, &now, out)?;
+                return Ok(STATUS_INTERRUPTED);
+            }
             record::Outcome::WrongData => return wrong_data(args, &further, rules, out),
             record::Outcome::Done => {
                 let (before, now) = further.load()?;
