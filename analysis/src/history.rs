@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::compare::Rules;
 use crate::compare::band::{BandKey, sides};
 use crate::dataset::Dataset;
+use crate::plot::lines::{Counted, XAxis};
 use crate::plot::{Chart, LineChart, Series};
 use crate::report::document::{Cell, Table};
 use crate::stats::change::{Change, change_points};
@@ -15,10 +16,23 @@ use crate::stats::{median, quantile, sorted};
 pub struct Line {
     /// Its name.
     pub key: BandKey,
-    /// Recording index, median over launches and the launches' 95th percentile, µs.
-    pub points: Vec<(usize, f64, f64)>,
+    /// What each recording says that has the band.
+    pub points: Vec<Point>,
     /// Changes; `at` is an index into `points`.
     pub changes: Vec<Change>,
+}
+
+/// One recording of a band.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    /// Index of the recording.
+    pub recording: usize,
+    /// Median over launches, µs.
+    pub median: f64,
+    /// 5th percentile of the launches.
+    pub low: f64,
+    /// 95th percentile.
+    pub high: f64,
 }
 
 /// How changes are looked for.
@@ -35,19 +49,21 @@ pub struct Search {
 /// Series of every band of recordings in the given order. Sizes of a band are those of its own recording: a matrix that changed makes
 /// another series only where the configuration changed.
 pub fn series(recordings: &[Dataset], search: Search) -> Vec<Line> {
-    let mut all: BTreeMap<BandKey, Vec<(usize, f64, f64)>> = BTreeMap::new();
-    for (index, data) in recordings.iter().enumerate() {
+    let mut all: BTreeMap<BandKey, Vec<Point>> = BTreeMap::new();
+    for (recording, data) in recordings.iter().enumerate() {
         // The first recording fixes where latency ends and bandwidth begins.
         let against = recordings.first().unwrap_or(data);
         for side in sides(against, data, &Rules::default()) {
             let times = sorted(side.current.iter().map(|log| log.exp()));
             if !times.is_empty() {
-                all.entry(side.key).or_default().push((index, median(&times), quantile(&times, 0.95)));
+                let (low, high) = (quantile(&times, 0.05), quantile(&times, 0.95));
+                let point = Point { recording, median: median(&times), low, high };
+                all.entry(side.key).or_default().push(point);
             }
         }
     }
-    let line = |(key, points): (BandKey, Vec<(usize, f64, f64)>)| {
-        let values: Vec<f64> = points.iter().map(|point| point.1).collect();
+    let line = |(key, points): (BandKey, Vec<Point>)| {
+        let values: Vec<f64> = points.iter().map(|point| point.median).collect();
         let mut changes = change_points(&values, search.window, search.alpha);
         changes.retain(|change| (change.after / change.before).ln().abs() >= (1.0 + search.smallest).ln());
         Line { key, points, changes }
@@ -63,7 +79,7 @@ pub fn table(lines: &[Line], names: &[String]) -> Table {
         for change in &line.changes {
             table.rows.push(vec![
                 Cell::text(line.key.name()),
-                Cell::text(names.get(line.points[change.at].0).cloned().unwrap_or_default()),
+                Cell::text(names.get(line.points[change.at].recording).cloned().unwrap_or_default()),
                 Cell::micros(change.before),
                 Cell::micros(change.after),
                 Cell::percent(change.after / change.before - 1.0),
@@ -74,25 +90,23 @@ pub fn table(lines: &[Line], names: &[String]) -> Table {
     table
 }
 
-/// Time over recording number; the shade reaches to the launches' 95th percentile.
+/// Time over recording number; the shade spans the launches' 5th to 95th percentile, a line stands before each change.
 pub fn chart(line: &Line) -> Chart {
-    let at = |index: usize| index as u64 + 1;
-    let series = Series {
-        name: "median".into(),
-        points: line.points.iter().map(|point| (at(point.0), point.1)).collect(),
-        upper: line.points.iter().map(|point| (at(point.0), point.2)).collect(),
-    };
-    let changes: Vec<String> =
-        line.changes.iter().map(|change| (line.points[change.at].0 + 1).to_string()).collect();
-    let note = if changes.is_empty() {
+    let at = |point: &Point| point.recording as u64 + 1;
+    let edge = |value: fn(&Point) -> f64| line.points.iter().map(|point| (at(point), value(point))).collect();
+    let series =
+        Series { name: "median".into(), points: edge(|point| point.median), upper: edge(|point| point.high) };
+    let marks: Vec<u64> = line.changes.iter().map(|change| at(&line.points[change.at])).collect();
+    let note = if marks.is_empty() {
         String::new()
     } else {
-        format!(" — changes at recording {}", changes.join(", "))
+        let words: Vec<String> = marks.iter().map(u64::to_string).collect();
+        format!(" — changes at recording {}", words.join(", "))
     };
     Chart::Lines(LineChart {
         title: format!("{}{note}", line.key.name()),
-        x_axis: crate::plot::lines::XAxis::Counted("recording".into()),
-        y_label: "time (µs)".into(),
+        x_axis: XAxis::Counted(Counted { word: "recording".into(), marks, lower: edge(|point| point.low) }),
+        y_label: "time (µs): median and 5th to 95th percentile of launches".into(),
         series: vec![series],
         band: None,
     })

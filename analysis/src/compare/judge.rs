@@ -168,7 +168,7 @@ fn verdict(ratio: Ratio, significant: bool, effect: f64, drift: f64) -> Verdict 
         Verdict::Regressed
     } else if significant && ratio.high < 1.0 / room && ratio.estimate < 1.0 / (1.0 + effect) / room {
         Verdict::Improved
-    } else if ratio.high < 1.0 + effect {
+    } else if ratio.high * room < 1.0 + effect {
         Verdict::Pass
     } else {
         Verdict::Inconclusive
@@ -187,7 +187,7 @@ fn needed(ratio: Option<Ratio>, launches: usize, effect: f64, drift: f64) -> usi
         (ratio.estimate / (1.0 + drift)).ln()
     } else {
         // Between the bounds of pass and regressed no number of launches helps.
-        ((1.0 + effect) / ratio.estimate).ln()
+        ((1.0 + effect) / (1.0 + drift) / ratio.estimate).ln()
     };
     let factor = (half / margin.max(1e-6)).powi(2);
     ((launches as f64 * factor).ceil().min(MOST as f64) as usize).clamp(at_least, MOST.max(at_least))
@@ -219,6 +219,9 @@ mod tests {
         assert_eq!(judge(ratio(1.06, 1.12, 1.18)), Verdict::Inconclusive);
         assert_eq!(judge(ratio(1.12, 1.20, 1.25)), Verdict::Regressed);
         assert_eq!(judge(ratio(0.80, 0.84, 0.88)), Verdict::Improved);
+        // The machine may have become faster by as much, and hide a slow-down.
+        assert_eq!(judge(ratio(0.96, 0.98, 1.00)), Verdict::Inconclusive);
+        assert_eq!(judge(ratio(0.88, 0.92, 0.95)), Verdict::Pass);
     }
 
     #[test]

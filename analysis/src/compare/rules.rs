@@ -3,7 +3,7 @@
 //! ```toml
 //! bandwidth_effect = 0.05
 //! latency_effect = 0.15
-//! drift = 0.10                           # room for the machine itself, between recordings of different sessions
+//! drift = 0.25                           # room for the machine itself, between recordings of different sessions
 //! required = ["all_reduce/8/*"]          # must be there and conclusive
 //! quarantine = ["*/tree/ll/*"]           # reported, never counted
 //!
@@ -112,8 +112,9 @@ pub struct Threshold {
     pub peak_busbw: Option<f64>,
 }
 
-/// What a quiet machine was seen to change by itself within an hour.
-pub const DRIFT: f64 = 0.10;
+/// Room for the machine itself between recordings of different sessions, where nobody measured it (`chorus gate --self-test` does). A virtual
+/// machine with two cores moved single bands by up to a quarter within an hour; see the record of the gate's error rates in results/.
+pub const DRIFT: f64 = 0.25;
 
 impl Default for Rules {
     fn default() -> Self {

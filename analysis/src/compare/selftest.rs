@@ -76,6 +76,8 @@ pub struct Rates {
     pub found_when_quiet: Rate,
     /// Bands left open when slower.
     pub open: Rate,
+    /// Largest change of a band's median launch between two sessions, a fraction; 0 within one.
+    pub largest_shift: f64,
     /// Bands that were compared.
     pub bands: usize,
     /// Bands with too few launches, left out.
@@ -94,6 +96,7 @@ impl Rates {
             found: self.found.and(other.found),
             found_when_quiet: self.found_when_quiet.and(other.found_when_quiet),
             open: self.open.and(other.open),
+            largest_shift: self.largest_shift.max(other.largest_shift),
             bands: self.bands.max(other.bands),
             bands_left_out: self.bands_left_out.max(other.bands_left_out),
         }
@@ -151,7 +154,12 @@ pub fn across(first: &Dataset, second: &Dataset, plan: Plan, rules: &Rules) -> O
     let bands = band::sides(first, second, rules);
     let enough = |sides: &Sides| sides.baseline.len().min(sides.current.len()) >= n;
     let drift = if drift::lie_apart(first, second) { rules.drift } else { 0.0 };
-    let run = Run::new(&bands, enough, (plan, rules), drift);
+    let mut run = Run::new(&bands, enough, (plan, rules), drift);
+    let shift = |sides: &&Sides| {
+        let median = |logs: &[f64]| crate::stats::median_of(logs.iter().copied());
+        (median(&sides.current) - median(&sides.baseline)).abs().exp_m1()
+    };
+    run.rates.largest_shift = run.bands.iter().map(shift).fold(0.0, f64::max);
     let pairs = run.bands.iter().map(|sides| sides.baseline.len().min(sides.current.len()) / n).min()?;
     let choose = |sides: &Sides, pair: usize, orders: &mut [Orders; 2], rng: &mut ChaCha8Rng| {
         let part = n * pair..n * (pair + 1);

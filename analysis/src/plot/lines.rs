@@ -23,8 +23,19 @@ pub enum XAxis {
     /// Bytes, logarithmic, powers of 2.
     #[default]
     Sizes,
-    /// Things in a row, from 1; the word says which.
-    Counted(String),
+    /// Things in a row, from 1.
+    Counted(Counted),
+}
+
+/// What a chart over things in a row has besides its curves.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Counted {
+    /// What is counted.
+    pub word: String,
+    /// Things in front of which a line stands.
+    pub marks: Vec<u64>,
+    /// Lower edge of the first curve's shade; without it the shade begins at the curve.
+    pub lower: Vec<(u64, f64)>,
 }
 
 /// The chart.
@@ -94,9 +105,17 @@ impl LineChart {
                 usable(&series.points).map(|(b, v)| (frame.x_at(b), frame.y_at(v))).collect();
             let mut shade: Vec<(f64, f64)> =
                 usable(&series.upper).map(|(b, v)| (frame.x_at(b), frame.y_at(v))).collect();
+            let lower: Vec<(f64, f64)> =
+                usable(self.lower(index)).map(|(b, v)| (frame.x_at(b), frame.y_at(v))).collect();
             if shade.len() > 1 {
-                shade.extend(line.iter().rev());
+                shade.extend(if lower.is_empty() { line.iter().rev() } else { lower.iter().rev() });
                 canvas.area(&shade, index)?;
+            }
+        }
+        if let XAxis::Counted(counted) = &self.x_axis {
+            for &mark in &counted.marks {
+                let x = f64::midpoint(frame.x_at(mark), frame.x_at(mark.saturating_sub(1)));
+                canvas.line((x, TOP), (x, HEIGHT - BOTTOM), INK, 1.6)?;
             }
         }
         for (index, series) in self.series.iter().enumerate() {
@@ -110,11 +129,19 @@ impl LineChart {
         self.legend(canvas, &frame)
     }
 
+    fn lower(&self, index: usize) -> &[(u64, f64)] {
+        match &self.x_axis {
+            XAxis::Counted(counted) if index == 0 => &counted.lower,
+            _ => &[],
+        }
+    }
+
     fn frame(&self) -> Frame {
         let is_counted = self.x_axis != XAxis::Sizes;
         let (mut x, mut y) = ((f64::INFINITY, f64::NEG_INFINITY), (f64::INFINITY, f64::NEG_INFINITY));
-        for series in &self.series {
-            for (bytes, value) in usable(&series.points).chain(usable(&series.upper)) {
+        for (index, series) in self.series.iter().enumerate() {
+            let edges = usable(&series.upper).chain(usable(self.lower(index)));
+            for (bytes, value) in usable(&series.points).chain(edges) {
                 let (size, value) = (Frame::x_value(is_counted, bytes), value.log10());
                 x = (x.0.min(size), x.1.max(size));
                 y = (y.0.min(value), y.1.max(value));
@@ -152,7 +179,7 @@ impl LineChart {
         let middle = f64::midpoint(LEFT, frame.right);
         let name = match &self.x_axis {
             XAxis::Sizes => "message size (bytes, powers of 2)",
-            XAxis::Counted(word) => word,
+            XAxis::Counted(counted) => &counted.word,
         };
         canvas.text((middle, HEIGHT - 20.0), Anchor::Middle, 13.0, name)?;
         canvas.text((18.0, f64::midpoint(TOP, bottom)), Anchor::Upwards, 13.0, &self.y_label)

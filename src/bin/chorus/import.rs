@@ -71,7 +71,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<u8, Failure> {
         };
         let mut imported = import::text(&text, &hints(args, path));
         debug_log::fill(&mut imported, &choices);
-        debug_log::fill(&mut imported, &beside(path, &imported));
+        let neighbours = beside(path, &imported);
+        debug_log::fill(&mut imported, &neighbours);
         report(path, &imported);
         all.push(imported);
     }

@@ -27,8 +27,9 @@ use crate::compare::{load, read_rules, refuse_other_machines};
   chorus gate --self-test session1/ session2/ session3/
 
 --run is the form for CI: launches of both programs alternate, so whatever the machine does meets both. Two recordings made at different
-times also differ by what the machine did between them, which no number of launches shows; sides more than 15 minutes apart must differ by
-the drift of the rules (10 %) more than the effect before a change is called one.
+times also differ by what the machine did between them, and no number of launches shows that. Where the sides lie more than 15 minutes apart
+a change is called one only beyond the effect and the drift of the rules (25 % unless a rule file says otherwise; --self-test shows how far
+bands of an unchanged build moved between your sessions), and a pass leaves the same room: most bands then stay inconclusive.
 
 Exit status: 7 wrong data in the current run; else 3 unusable input; else 1 a band regressed or a threshold is missed; else 2 over
 10 % of the bands (or a required one) are inconclusive or missing; else 0. A first run without a baseline records one and says so.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use analysis::compare::selftest::{self, Plan, Rates};
 use analysis::compare::{Rules, drift};
 use analysis::dataset::{self, Dataset};
-use analysis::format::count;
+use analysis::format::{count, percent};
 
 use super::Args;
 use crate::Failure;
@@ -77,8 +77,17 @@ fn note(all: &mut Vec<(String, Rates)>, title: String, rates: Option<Rates>, tot
     }
 }
 
+/// Bands that were looked at, and how far they moved between sessions.
+fn extent(rates: &Rates) -> String {
+    let mut out = count(rates.bands, "band");
+    if rates.largest_shift > 0.0 {
+        out.push_str(&format!(", moved by up to {} between sessions", percent(rates.largest_shift)));
+    }
+    out
+}
+
 fn text(title: &str, rates: &Rates) -> String {
-    let mut out = format!("{title}: {}", count(rates.bands, "band"));
+    let mut out = format!("{title}: {}", extent(rates));
     if rates.bands_left_out > 0 {
         out.push_str(&format!(", {} with too few launches left out", rates.bands_left_out));
     }
@@ -96,7 +105,7 @@ fn markdown(all: &[(String, Rates)], plan: Plan) -> String {
         plan.splits, plan.launches, plan.seed
     );
     for (title, rates) in all {
-        out.push_str(&format!("\n### {title} ({})\n\n", count(rates.bands, "band")));
+        out.push_str(&format!("\n### {title} ({})\n\n", extent(rates)));
         out.push_str("| what | how often | interval |\n| --- | ---: | ---: |\n");
         for (name, rate) in rates.lines(SLOWER) {
             out.push_str(&format!("| {name} | {} | {} |\n", rate.share(), rate.interval()));

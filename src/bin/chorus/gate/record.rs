@@ -159,8 +159,11 @@ impl<'a> Recorder<'a> {
         let side = &mut self.sides[which];
         side.manifest.begin(&run_id).command_line = launch.command.clone();
         side.save()?;
+        let begun = Instant::now();
         let ended = run_limited(&launch, self.stop, limit);
-        let is_stopped = self.stop.load(Ordering::Relaxed);
+        // Ctrl-C may end the program before it reaches us.
+        let is_own_end = matches!(ended, Ok(Ended::Stopped)) && begun.elapsed() < limit;
+        let is_stopped = self.stop.load(Ordering::Relaxed) || is_own_end;
         let status = match &ended {
             _ if is_stopped => RunStatus::Interrupted,
             Ok(Ended::Status(0 | launch::WRONG_DATA)) => RunStatus::Complete,
