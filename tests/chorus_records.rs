@@ -92,6 +92,82 @@ fn the_gate_has_its_own_status_for_every_outcome() {
 }
 
 #[test]
+fn the_gate_refuses_other_machines_and_guards_its_baseline() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    recording(&dir.path().join("base"), (1.0, 0), 1.7);
+    recording(&dir.path().join("now"), (1.0, 0), 2.3);
+    let manifest = dir.path().join("now/manifest.json");
+    let mut other = Manifest::load(&manifest).unwrap().unwrap();
+    other.machine.cpu = "another processor".into();
+    other.save(&manifest).unwrap();
+    let (base, now) = (path("base"), path("now"));
+    let gate = |more: &[&str]| {
+        let fixed = ["gate", "--baseline", &base, "--current", &now];
+        chorus(&fixed.iter().chain(more).copied().collect::<Vec<_>>())
+    };
+    let refused = gate(&[]);
+    assert_eq!(refused.status.code(), Some(3));
+    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(message.contains("another processor") && message.contains("--force"), "{message}");
+    assert_eq!(gate(&["--force"]).status.code(), Some(0));
+    // A recording that is its own baseline stays what it is.
+    let itself = ["gate", "--baseline", &base, "--current", &base, "--accept"];
+    assert_eq!(status(&itself), 0);
+    assert_eq!(status(&["compare", &base, &base]), 0);
+    // Accepting a table without a manifest must not leave the old one, which knows none of its launches.
+    fs::remove_file(&manifest).unwrap();
+    assert_eq!(gate(&["--accept"]).status.code(), Some(0));
+    assert_eq!(gate(&[]).status.code(), Some(0));
+    assert!(!dir.path().join("base/manifest.json").exists());
+}
+
+#[test]
+fn the_gate_names_broken_programs_in_one_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().display().to_string();
+    for (old, word) in [
+        ("/bin/false", "OLD /bin/false ended with status 1"),
+        ("/bin/true", "wrote no rows"),
+        ("/no/such", "/no/such"),
+    ] {
+        let run = chorus(&["gate", "--run", old, "/bin/false", "--out", &out, "--", "-b", "8"]);
+        let message = String::from_utf8_lossy(&run.stderr).into_owned();
+        assert_eq!(run.status.code(), Some(3), "{message}");
+        assert!(message.lines().count() == 1 && message.contains(word), "{message}");
+    }
+}
+
+#[test]
+fn the_gate_tells_how_often_it_errs() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    for (name, salt) in [("one", 1.7), ("two", 2.3)] {
+        recording(&dir.path().join(name), (1.0, 0), salt);
+    }
+    let (one, two, page) = (path("one"), path("two"), path("rates.md"));
+    let rates = chorus(&[
+        "gate",
+        "--self-test",
+        &one,
+        &two,
+        "--launches",
+        "5",
+        "--splits",
+        "50",
+        "--markdown",
+        &page,
+    ]);
+    assert_eq!(rates.status.code(), Some(0), "{rates:?}");
+    let text = String::from_utf8_lossy(&rates.stdout).into_owned();
+    for title in ["within ", "baseline ", "across sessions, all together", "2 sessions pooled"] {
+        assert!(text.contains(title), "{text}");
+    }
+    assert!(fs::read_to_string(&page).unwrap().contains("| false alarms"));
+    assert_eq!(status(&["gate", "--self-test", &one, "--launches", "9"]), 3);
+}
+
+#[test]
 fn reports_imports_exports_and_graph_logs_say_what_is_unusable() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).display().to_string();

@@ -362,7 +362,8 @@ impl Loader {
         }
         self.group_list.sort_by(|a, b| a.key.cmp(&b.key));
         self.launches.sort();
-        self.data.wrong_unfinished_rows = self.data.sources.iter().map(|source| source.incomplete_wrong).sum();
+        self.data.wrong_unfinished_rows =
+            self.data.sources.iter().map(|source| source.incomplete_wrong).sum();
         self.data.groups = self.group_list;
         self.data.launches = self.launches;
         self.data.sources.sort_by(|a, b| a.path.cmp(&b.path));
