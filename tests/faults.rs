@@ -55,12 +55,17 @@ impl Job {
     }
 
     fn start_with(n: usize, arguments: &[&str], settings: &[(&str, &str)]) -> Self {
+        Self::start_some(n, n, arguments, settings)
+    }
+
+    /// The first `n_started` processes of a job of `n`.
+    fn start_some(n: usize, n_started: usize, arguments: &[&str], settings: &[(&str, &str)]) -> Self {
         let port = TcpListener::bind("127.0.0.1:0")
             .and_then(|listener| listener.local_addr())
             .expect("a port")
             .port();
         let mut job = Self::empty();
-        for rank in 0..n {
+        for rank in 0..n_started {
             let mut command = job.command(PROGRAM, rank);
             command
                 .args(arguments)
@@ -238,6 +243,34 @@ fn a_process_killed_at_any_moment_after_its_first_word_never_leaves_the_others_h
         std::thread::sleep(Duration::from_millis(delay_ms));
         job.signal(victim, Signal::KILL);
         job.assert_survivors_end(victim, 3, AFTER_DEATH, &[&format!("rank {victim} "), " bytes"]);
+    }
+}
+
+#[test]
+fn a_process_killed_before_it_has_met_anybody_is_named_too() {
+    for (moment, delay_ms) in [0, 8, 16, 30, 50, 80].into_iter().enumerate() {
+        let mut job = Job::start(4, &ENDLESS, None);
+        let victim = moment % 4;
+        std::thread::sleep(Duration::from_millis(delay_ms));
+        // Nobody collects it before the others have ended, as under most launchers.
+        job.signal(victim, Signal::KILL);
+        job.assert_survivors_end(victim, 3, AFTER_DEATH, &[&format!("rank {victim} "), " bytes"]);
+    }
+}
+
+#[test]
+fn a_signal_before_all_have_met_ends_those_that_are_there() {
+    for (signal, status) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let mut job = Job::start_some(4, 3, &ENDLESS, &[]);
+        std::thread::sleep(Duration::from_millis(1000));
+        job.signal(1, signal);
+        for rank in 0..3 {
+            let ended = job.wait(rank, AFTER_DEATH);
+            assert_eq!(ended.code(), Some(status), "rank {rank}: {ended:?}\n{}", job.everything());
+        }
+        let n_lines: usize = (0..3).map(|rank| job.said(rank).len()).sum();
+        assert_eq!(n_lines, 1, "{}", job.everything());
+        job.assert_nothing_left();
     }
 }
 

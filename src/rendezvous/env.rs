@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::engine::bootstrap::{self, Bootstrap, BootstrapError, BootstrapParams, UniqueId};
 use crate::engine::error::Error;
 use crate::rendezvous::launcher::{Announced, Kind};
+use crate::rendezvous::vigil::Vigil;
 
 /// Ports tried one after the other: torchrun's own store may sit on the announced one.
 const PORTS_TRIED: u16 = 4;
@@ -19,24 +20,48 @@ const LINGER: Duration = Duration::from_millis(1500);
 /// Joins the other processes.
 pub(super) fn connect(announced: &Announced, limit: Option<Duration>) -> Result<Bootstrap, BootstrapError> {
     let ids = meeting_places(announced)?;
-    let (process, n) = (announced.process, announced.n_processes);
     let params = BootstrapParams { comm_id: None, ..BootstrapParams::from_env(limit)? };
-    if process != 0 {
-        let id = bootstrap::find_root(&ids, process, n, limit)?;
-        return Bootstrap::connect(&id, process, n, &params).map_err(|error| {
-            let error = Error::from(error);
-            if matches!(error, Error::PeerDied(_)) {
-                bootstrap::stand_in(&id, &error, LINGER);
-            }
-            BootstrapError::Told(error)
-        });
+    let vigil = Vigil::keep(announced).map_err(BootstrapError::Told)?;
+    let joined = if announced.process == 0 {
+        join_as_first(&ids, announced, &params)
+    } else {
+        join(&ids, announced, &params)
+    };
+    if joined.is_ok() {
+        vigil.end();
     }
-    let id = host_root(&ids, limit)?;
-    let joined = Bootstrap::connect(&id, process, n, &params);
+    joined
+}
+
+fn join_as_first(
+    ids: &[UniqueId],
+    announced: &Announced,
+    params: &BootstrapParams,
+) -> Result<Bootstrap, BootstrapError> {
+    let id = host_root(ids, params.limit)?;
+    let joined = Bootstrap::connect(&id, announced.process, announced.n_processes, params);
     if joined.is_err() {
         std::thread::sleep(LINGER);
     }
     joined
+}
+
+fn join(
+    ids: &[UniqueId],
+    announced: &Announced,
+    params: &BootstrapParams,
+) -> Result<Bootstrap, BootstrapError> {
+    let (process, n) = (announced.process, announced.n_processes);
+    let found = bootstrap::find_root(ids, process, n, params.limit);
+    let place = *found.as_ref().ok().or(ids.first()).ok_or_else(no_port)?;
+    let joined = found.and_then(|id| Bootstrap::connect(&id, process, n, params));
+    joined.map_err(|error| {
+        let error = Error::from(bootstrap::second_thoughts(error));
+        if matches!(error, Error::PeerDied(_)) {
+            bootstrap::stand_in(&place, &error, LINGER);
+        }
+        BootstrapError::Told(error)
+    })
 }
 
 fn host_root(ids: &[UniqueId], limit: Option<Duration>) -> Result<UniqueId, BootstrapError> {
@@ -47,7 +72,11 @@ fn host_root(ids: &[UniqueId], limit: Option<Duration>) -> Result<UniqueId, Boot
             Err(error) => first_error = first_error.or(Some(error)),
         }
     }
-    Err(first_error.unwrap_or_else(|| BootstrapError::Usage("no port to meet at".into())))
+    Err(first_error.unwrap_or_else(no_port))
+}
+
+fn no_port() -> BootstrapError {
+    BootstrapError::Usage("no port to meet at".into())
 }
 
 /// Where process 0 may be found, most likely place first.
@@ -97,7 +126,7 @@ fn hash(text: &str) -> u64 {
 
 /// What is told to all at once needs one voice: only process 0 repeats it.
 pub(super) fn speaks(error: &Error, process: usize) -> bool {
-    process == 0 || !matches!(error, Error::InvalidUsage(_))
+    process == 0 || !matches!(error, Error::InvalidUsage(_) | Error::Interrupted(_))
 }
 
 #[cfg(test)]

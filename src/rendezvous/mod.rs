@@ -10,6 +10,7 @@ mod env;
 mod launcher;
 #[cfg(feature = "mpi")]
 mod mpi;
+mod vigil;
 
 pub use launcher::{Announced, BadVariable, Kind};
 

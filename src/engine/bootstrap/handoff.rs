@@ -1,10 +1,14 @@
 //! Handing a file descriptor to other ranks of this kernel, so that they can map the same memory.
 //!
-//! First way: each rank serves its descriptor from an abstract Unix socket of a random name. A caller must have this process's
-//! user id and know the communicator's magic; so must, the other way round, the server. Nothing of it has a place in the file
-//! system, so nothing can be left behind. Second way, where abstract names do not reach (another network namespace): the
-//! peer's entry under `/proc`, which the kernel opens for the same user in the same process namespace. What was opened is
-//! compared with what the peer announced. Descriptors are close-on-exec everywhere.
+//! | way | reaches | because |
+//! | --- | --- | --- |
+//! | an abstract Unix socket of a random name | all of the same network namespace | the name has no place in the file system: nothing is left behind |
+//! | the peer's entry under `/proc` | the same user in the same process namespace | the kernel opens it like a file |
+//! | a file with a random name, mode 0600 ([`Offered::path`]) | the same user where that folder is shared | its owner makes it for this, and unlinks it when all have it |
+//!
+//! The socket's server gives its descriptor to whoever knows the random token of the offer. Offers travel over the bootstrap, so
+//! only members of the job know one, whatever user they run as. What was opened is compared with what the peer announced.
+//! Descriptors are close-on-exec everywhere.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -32,14 +36,21 @@ const BACKLOG: i32 = 4096;
 
 /// A peer's descriptor could not be had; the caller takes another way to move data.
 #[derive(Debug, thiserror::Error)]
-#[error("no descriptor of rank {peer}: {by_socket}; {by_proc}")]
+#[error("no descriptor of rank {peer}: {reasons}")]
 pub struct HandoffError {
     /// The peer.
     pub peer: usize,
-    /// Why its socket gave none.
-    pub by_socket: String,
-    /// Why `/proc` gave none.
-    pub by_proc: String,
+    /// Why each way gave none.
+    pub reasons: String,
+}
+
+/// What a rank gives away.
+#[derive(Clone, Copy, Debug)]
+pub struct Offered<'a> {
+    /// The descriptor.
+    pub fd: BorrowedFd<'a>,
+    /// A name under which peers can open the same file, where there is one.
+    pub path: Option<&'a str>,
 }
 
 /// Sharing of descriptors over a bootstrap.
@@ -47,115 +58,119 @@ pub struct HandoffError {
 pub struct Handoff;
 
 impl Handoff {
-    /// Gives `mine` to whoever asks and asks each of `peers` for theirs; called by all ranks of the bootstrap together, with
-    /// the same purpose. The results are in the order of `peers`.
+    /// Gives `mine` to whoever asks and asks each of `peers` for theirs; called by all ranks of the bootstrap together. The
+    /// results are in the order of `peers`.
     pub fn share(
         bootstrap: &mut Bootstrap,
-        mine: BorrowedFd<'_>,
+        mine: Offered<'_>,
         peers: &[usize],
-        purpose: &str,
     ) -> Result<Vec<Result<OwnedFd, HandoffError>>, BootstrapError> {
-        let request = request(bootstrap.magic(), purpose);
-        let server = Server::start(mine, request)?;
-        let offer = Offer::of(mine, &server.name)?;
+        let token = new_token()?;
+        let server = Server::start(mine.fd, token)?;
+        let offer = Offer::of(mine, &server.name, token)?;
         let offers = bootstrap.all_gather(offer.to_string().as_bytes())?;
-        let results = peers
-            .iter()
-            .map(|&peer| {
-                let offer = offers.get(peer).and_then(|bytes| Offer::parse(bytes));
-                take_from(peer, offer.as_ref(), &request)
-            })
-            .collect();
+        let offers: Vec<Option<Offer>> = offers.iter().map(|bytes| Offer::parse(bytes)).collect();
+        let results =
+            peers.iter().map(|&peer| take_from(peer, offers.get(peer).and_then(Option::as_ref))).collect();
         // Nobody stops serving before everybody has asked.
-        bootstrap.barrier()?;
+        let asked = bootstrap.barrier();
+        if asked.is_err() {
+            offers.iter().flatten().for_each(Offer::remove_file);
+        }
+        asked?;
         drop(server);
         Ok(results)
     }
 }
 
-fn take_from(peer: usize, offer: Option<&Offer>, request: &[u8; 16]) -> Result<OwnedFd, HandoffError> {
-    let Some(offer) = offer else {
-        let reason = "its offer cannot be read".to_owned();
-        return Err(HandoffError { peer, by_socket: reason.clone(), by_proc: reason });
-    };
-    let by_socket = match offer.take_by_socket(request) {
-        Ok(fd) => return Ok(fd),
-        Err(error) => error,
-    };
-    match offer.take_by_proc() {
-        Ok(fd) => {
-            log::info(
-                Subsys::INIT | Subsys::SHM,
-                format_args!("descriptor of rank {peer} taken from /proc, not by socket ({by_socket})"),
-            );
-            Ok(fd)
-        }
-        Err(by_proc) => Err(HandoffError {
-            peer,
-            by_socket: format!("socket: {by_socket}"),
-            by_proc: format!("/proc: {by_proc}"),
-        }),
-    }
+fn new_token() -> Result<Token, BootstrapError> {
+    let mut token = Token::default();
+    getrandom::fill(&mut token).map_err(|error| BootstrapError::io("asking for random bytes", error))?;
+    Ok(token)
 }
 
-/// What a caller must send: the magic, and a hash that keeps purposes apart.
-fn request(magic: u64, purpose: &str) -> [u8; 16] {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for byte in purpose.bytes() {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+fn take_from(peer: usize, offer: Option<&Offer>) -> Result<OwnedFd, HandoffError> {
+    let Some(offer) = offer else {
+        return Err(HandoffError { peer, reasons: "its offer cannot be read".into() });
+    };
+    let mut reasons = Vec::new();
+    let ways: [(&str, fn(&Offer) -> io::Result<OwnedFd>); 3] = [
+        ("socket", Offer::take_by_socket),
+        ("/proc", Offer::take_by_proc),
+        ("named file", Offer::take_by_name),
+    ];
+    for (way, take) in ways {
+        match take(offer) {
+            Ok(fd) if reasons.is_empty() => return Ok(fd),
+            Ok(fd) => {
+                log::info(
+                    Subsys::INIT | Subsys::SHM,
+                    format_args!("descriptor of rank {peer} taken by {way} ({})", reasons.join("; ")),
+                );
+                return Ok(fd);
+            }
+            Err(error) => reasons.push(format!("{way}: {error}")),
+        }
     }
-    let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&magic.to_le_bytes());
-    bytes[8..].copy_from_slice(&hash.to_le_bytes());
-    bytes
+    Err(HandoffError { peer, reasons: reasons.join("; ") })
 }
+
+/// What a caller must know.
+type Token = [u8; 16];
 
 /// What a rank tells the others about its descriptor.
 #[derive(Debug, PartialEq)]
 struct Offer {
     name: String,
+    token: Token,
     pid: u32,
     fd: i32,
     device: u64,
     inode: u64,
+    path: Option<String>,
 }
 
 impl std::fmt::Display for Offer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {} {} {} {}", self.name, self.pid, self.fd, self.device, self.inode)
+        let Self { name, pid, fd, device, inode, path, .. } = self;
+        let token = u128::from_le_bytes(self.token);
+        write!(f, "{name} {token:x} {pid} {fd} {device} {inode} {}", path.as_deref().unwrap_or_default())
     }
 }
 
 impl Offer {
-    fn of(fd: BorrowedFd<'_>, name: &str) -> Result<Self, BootstrapError> {
-        let stat =
-            rustix::fs::fstat(fd).map_err(|error| BootstrapError::io("looking at a descriptor", error))?;
+    fn of(mine: Offered<'_>, name: &str, token: Token) -> Result<Self, BootstrapError> {
+        let stat = rustix::fs::fstat(mine.fd)
+            .map_err(|error| BootstrapError::io("looking at a descriptor", error))?;
         Ok(Self {
             name: name.to_owned(),
+            token,
             pid: std::process::id(),
-            fd: fd.as_raw_fd(),
+            fd: mine.fd.as_raw_fd(),
             device: stat.st_dev,
             inode: stat.st_ino,
+            path: mine.path.map(str::to_owned),
         })
     }
 
     fn parse(bytes: &[u8]) -> Option<Self> {
-        let mut words = std::str::from_utf8(bytes).ok()?.split(' ');
+        let mut words = std::str::from_utf8(bytes).ok()?.splitn(7, ' ');
         Some(Self {
             name: words.next()?.to_owned(),
+            token: u128::from_str_radix(words.next()?, 16).ok()?.to_le_bytes(),
             pid: words.next()?.parse().ok()?,
             fd: words.next()?.parse().ok()?,
             device: words.next()?.parse().ok()?,
             inode: words.next()?.parse().ok()?,
+            path: Some(words.next()?).filter(|path| !path.is_empty()).map(str::to_owned),
         })
     }
 
-    fn take_by_socket(&self, request: &[u8; 16]) -> io::Result<OwnedFd> {
+    fn take_by_socket(&self) -> io::Result<OwnedFd> {
         let socket = unix_socket()?;
         set_limits(&socket, ANSWER)?;
         rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(self.name.as_bytes())?)?;
-        check_user(&socket)?;
-        rustix::net::send(&socket, request, SendFlags::NOSIGNAL)?;
+        rustix::net::send(&socket, &self.token, SendFlags::NOSIGNAL)?;
         let fd = receive_fd(&socket)?;
         self.check(&fd)?;
         Ok(fd)
@@ -166,6 +181,22 @@ impl Offer {
         let fd = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         self.check(&fd)?;
         Ok(fd)
+    }
+
+    fn take_by_name(&self) -> io::Result<OwnedFd> {
+        let path = self.path.as_deref().ok_or_else(|| io::Error::other("there is none"))?;
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let fd = rustix::fs::open(path, flags, Mode::empty())?;
+        self.check(&fd)?;
+        Ok(fd)
+    }
+
+    /// Its owner may have died before it could: whoever knows the name takes it away.
+    fn remove_file(&self) {
+        if let (Some(path), Ok(_)) = (&self.path, self.take_by_name()) {
+            // The owner may be faster.
+            let _ = rustix::fs::unlink(path);
+        }
     }
 
     /// The kernel's own identity of the file: whatever was opened is the peer's, or refused.
@@ -187,7 +218,7 @@ struct Server {
 }
 
 impl Server {
-    fn start(fd: BorrowedFd<'_>, request: [u8; 16]) -> Result<Self, BootstrapError> {
+    fn start(fd: BorrowedFd<'_>, token: Token) -> Result<Self, BootstrapError> {
         let failed = |error: io::Error| BootstrapError::io("serving a descriptor", error);
         let random =
             getrandom::u64().map_err(|error| BootstrapError::io("asking for random bytes", error))?;
@@ -199,7 +230,7 @@ impl Server {
             .map_err(|error| failed(error.into()))?;
         let thread = std::thread::Builder::new()
             .name("chorus-handoff".into())
-            .spawn(move || serve(&listener, &stopped, &fd, &request))
+            .spawn(move || serve(&listener, &stopped, &fd, &token))
             .map_err(failed)?;
         Ok(Self { name, stop: Some(stop), thread: Some(thread) })
     }
@@ -223,7 +254,7 @@ fn listen(name: &str) -> io::Result<OwnedFd> {
 }
 
 /// Serves until the other end of `stopped` is closed.
-fn serve(listener: &OwnedFd, stopped: &OwnedFd, fd: &OwnedFd, request: &[u8; 16]) {
+fn serve(listener: &OwnedFd, stopped: &OwnedFd, fd: &OwnedFd, token: &Token) {
     loop {
         let mut polled = [listener, stopped].map(|fd| PollFd::new(fd, PollFlags::IN));
         if poll::sleep(&mut polled, poll::LONGEST_NAP).is_err() || !polled[1].revents().is_empty() {
@@ -232,18 +263,17 @@ fn serve(listener: &OwnedFd, stopped: &OwnedFd, fd: &OwnedFd, request: &[u8; 16]
         if !polled[0].revents().is_empty()
             && let Ok(caller) = rustix::net::accept_with(listener, SocketFlags::CLOEXEC)
         {
-            // A caller who fails the checks gets nothing, and finds its connection closed.
-            let _ = give_fd(&caller, fd, request);
+            // A caller who does not know the token gets nothing, and finds its connection closed.
+            let _ = give_fd(&caller, fd, token);
         }
     }
 }
 
-fn give_fd(caller: &OwnedFd, fd: &OwnedFd, request: &[u8; 16]) -> io::Result<()> {
-    check_user(caller)?;
+fn give_fd(caller: &OwnedFd, fd: &OwnedFd, token: &Token) -> io::Result<()> {
     set_limits(caller, REQUEST)?;
-    let mut heard = [0; 16];
+    let mut heard = Token::default();
     let (_, length) = rustix::net::recv(caller, &mut heard, RecvFlags::WAITALL)?;
-    if length != heard.len() || heard != *request {
+    if length != heard.len() || heard != *token {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -278,14 +308,6 @@ fn set_limits(socket: &OwnedFd, limit: Duration) -> Result<(), Errno> {
     set_socket_timeout(socket, Timeout::Send, Some(limit))
 }
 
-fn check_user(socket: &OwnedFd) -> io::Result<()> {
-    let other = rustix::net::sockopt::socket_peercred(socket)?.uid;
-    if other == rustix::process::geteuid() {
-        return Ok(());
-    }
-    Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("the other end is user {}", other.as_raw())))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -304,14 +326,23 @@ mod tests {
         bytes
     }
 
+    fn served(fd: &OwnedFd) -> (Server, Offer) {
+        let token = new_token().expect("random bytes");
+        let server = Server::start(fd.as_fd(), token).expect("a server");
+        let offer = offer(fd, &server.name, None);
+        (server, Offer { token, ..offer })
+    }
+
+    fn offer(fd: &OwnedFd, name: &str, path: Option<&str>) -> Offer {
+        Offer::of(Offered { fd: fd.as_fd(), path }, name, Token::default()).expect("an offer")
+    }
+
     #[test]
     fn a_served_descriptor_opens_the_same_memory_and_is_close_on_exec() {
         let fd = memory(b"shared");
-        let request = request(7, "segment");
-        let server = Server::start(fd.as_fd(), request).expect("a server");
-        let offer = Offer::of(fd.as_fd(), &server.name).expect("an offer");
+        let (_server, offer) = served(&fd);
         let offer = Offer::parse(offer.to_string().as_bytes()).expect("survives the wire");
-        let taken = offer.take_by_socket(&request).expect("served");
+        let taken = offer.take_by_socket().expect("served");
         rustix::io::pwrite(&taken, b"S", 0).expect("writable");
         assert_eq!(read(&fd), b"Shared");
         let flags = rustix::io::fcntl_getfd(&taken).expect("flags");
@@ -319,22 +350,21 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_know_the_magic_or_the_purpose_gets_nothing() {
+    fn who_does_not_know_the_token_gets_nothing() {
         let fd = memory(b"secret");
-        let server = Server::start(fd.as_fd(), request(7, "segment")).expect("a server");
-        let offer = Offer::of(fd.as_fd(), &server.name).expect("an offer");
-        assert!(offer.take_by_socket(&request(8, "segment")).is_err());
-        assert!(offer.take_by_socket(&request(7, "arena")).is_err());
-        assert!(offer.take_by_socket(&request(7, "segment")).is_ok(), "the server goes on");
+        let (_server, offer) = served(&fd);
+        let stranger =
+            Offer { token: [7; 16], ..Offer::parse(offer.to_string().as_bytes()).expect("an offer") };
+        assert!(stranger.take_by_socket().is_err());
+        assert!(offer.take_by_socket().is_ok(), "the server goes on");
     }
 
     #[test]
     fn a_name_is_free_again_once_its_server_is_dropped() {
         let fd = memory(b"x");
-        let server = Server::start(fd.as_fd(), request(7, "segment")).expect("a server");
-        let offer = Offer::of(fd.as_fd(), &server.name).expect("an offer");
+        let (server, offer) = served(&fd);
         drop(server);
-        assert!(offer.take_by_socket(&request(7, "segment")).is_err());
+        assert!(offer.take_by_socket().is_err());
         let names = std::fs::read_to_string("/proc/net/unix").expect("the list of sockets");
         assert!(!names.contains(&offer.name));
     }
@@ -342,18 +372,38 @@ mod tests {
     #[test]
     fn the_second_way_opens_the_announced_file_only() {
         let fd = memory(b"proc");
-        let mut offer = Offer::of(fd.as_fd(), "chorus-nobody-listens").expect("an offer");
-        let taken = take_from(3, Some(&offer), &request(7, "segment")).expect("taken from /proc");
+        let mut offer = offer(&fd, "chorus-nobody-listens", None);
+        let taken = take_from(3, Some(&offer)).expect("taken from /proc");
         assert_eq!(read(&taken), b"proc");
         offer.inode += 1;
-        let error = take_from(3, Some(&offer), &request(7, "segment")).expect_err("another file").to_string();
+        let error = take_from(3, Some(&offer)).expect_err("another file").to_string();
         assert!(error.contains("rank 3") && error.contains("another file"), "{error}");
+    }
+
+    #[test]
+    fn the_third_way_is_a_named_file_and_no_other_of_that_name() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("segment");
+        let open = || OwnedFd::from(std::fs::File::create(&path).expect("a file"));
+        let fd = open();
+        rustix::io::write(&fd, b"named").expect("written");
+        let path_text = path.to_str().expect("a plain path");
+        // As from another process namespace: neither name nor pid lead anywhere.
+        let offer = Offer { fd: -1, ..offer(&fd, "chorus-nobody-listens", Some(path_text)) };
+        let offer = Offer::parse(offer.to_string().as_bytes()).expect("survives the wire");
+        assert_eq!(read(&take_from(1, Some(&offer)).expect("taken by name")), b"named");
+        std::fs::remove_file(&path).expect("removed");
+        let _other = open();
+        offer.remove_file();
+        assert!(path.exists(), "a file of somebody else stays");
+        let error = take_from(1, Some(&offer)).expect_err("another file").to_string();
+        assert!(error.contains("named file: another file"), "{error}");
     }
 
     #[test]
     fn an_unreadable_offer_is_an_error_of_that_peer_alone() {
         assert!(Offer::parse(b"name 1 2").is_none());
         assert!(Offer::parse(&[0xff, 0xfe]).is_none());
-        assert!(take_from(1, None, &request(1, "")).is_err());
+        assert!(take_from(1, None).is_err());
     }
 }

@@ -33,6 +33,7 @@ pub use ring::Bootstrap;
 
 pub(crate) use hello::{Acceptor, Call, Hello, Purpose, call_listening};
 pub(crate) use link::{Link, flush_briefly};
+pub(crate) use patience::{expect_news, give_up, is_watched, second_thoughts};
 pub(crate) use poll::{LONGEST_NAP, readable};
 pub(crate) use root::stand_in;
 

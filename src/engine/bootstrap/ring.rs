@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::engine::bootstrap::hello::{self, Acceptor, Call, Hello, Purpose};
 use crate::engine::bootstrap::link::{self, Frame, Link};
 use crate::engine::bootstrap::message::{self, Messages};
-use crate::engine::bootstrap::patience::Patience;
+use crate::engine::bootstrap::patience::{Patience, check_news, second_thoughts};
 use crate::engine::bootstrap::root::{ADDRESS_TAG, DONE_TAG, read_address};
 use crate::engine::bootstrap::{BootstrapError, BootstrapParams, CONNECT_LIMIT, UniqueId, poll};
 use crate::engine::error::Error;
@@ -390,8 +390,9 @@ impl Joining<'_> {
                 return Ok(());
             }
             // Only a limit speaks here; a wait without one is reported by the root, once for all.
-            if self.limit.is_some() {
-                patience.check(|| meeting.waiting())?;
+            match self.limit {
+                Some(_) => patience.check(|| meeting.waiting())?,
+                None => check_news()?,
             }
             let fds: Vec<BorrowedFd<'_>> = meeting.fds().into_iter().chain([self.root.fd()]).collect();
             poll::readable(&fds, patience.nap(poll::LONGEST_NAP))?;
@@ -412,7 +413,7 @@ impl Joining<'_> {
         let nothing = |[root]: &mut [&mut Link; 1]| root.take().map(|_| false);
         match link::pump(&mut [&mut *self.root], &mut patience, nothing, &String::new) {
             Err(E::Told(news)) => news,
-            _ => Error::from(error),
+            _ => Error::from(second_thoughts(error)),
         }
     }
 }

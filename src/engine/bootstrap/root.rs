@@ -5,11 +5,11 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::engine::bootstrap::hello::{Acceptor, Hello, PROBE_TAG, Purpose};
 use crate::engine::bootstrap::link::{self, Link};
-use crate::engine::bootstrap::patience::Patience;
+use crate::engine::bootstrap::patience::{Patience, second_thoughts};
 use crate::engine::bootstrap::{BootstrapError, UniqueId, poll};
 use crate::engine::error::Error;
 
@@ -53,19 +53,21 @@ pub(crate) fn start(
 }
 
 /// Takes the place of a root whose process has died, for a moment and if its address can be had: ranks that come late are told,
-/// instead of looking for somebody who will never be there.
+/// instead of looking for somebody who will never be there. The moment passes in any case: whoever leaves at once may be taken
+/// for the dead one.
 pub(crate) fn stand_in(id: &UniqueId, error: &Error, moment: Duration) {
     let own = Hello::new(id.magic, Purpose::Root, 0, 0, 0);
     let acceptor = TcpListener::bind(id.root).ok().and_then(|listener| Acceptor::over(listener, own).ok());
-    if let Some(acceptor) = acceptor {
-        Root { acceptor, seats: Vec::new(), limit: None }.tell(error, moment);
+    match acceptor {
+        Some(acceptor) => Root { acceptor, seats: Vec::new(), limit: None }.tell(error, moment),
+        None => std::thread::sleep(moment),
     }
 }
 
 impl Root {
     fn run(mut self) {
         if let Err(error) = self.serve() {
-            self.tell(&Error::from(error), LINGER);
+            self.tell(&Error::from(second_thoughts(error)), LINGER);
         }
     }
 
@@ -74,8 +76,9 @@ impl Root {
         let mut links: Vec<Link> = self.seats.iter_mut().filter_map(|seat| seat.link.take()).collect();
         links.iter_mut().for_each(|link| link.queue_fault(error));
         link::flush_briefly(links.iter_mut(), LAST_WORDS);
-        let mut patience = Patience::new(Some(linger));
-        while patience.check(String::new).is_ok() {
+        // Not a wait that can be in vain: it ends by the clock alone.
+        let end = Instant::now() + linger;
+        while Instant::now() < end {
             if let Ok(Some((fd, _))) = self.acceptor.advance() {
                 let mut late = Link::new(fd, 0);
                 late.queue_fault(error);
@@ -83,7 +86,7 @@ impl Root {
                 links.push(late);
             }
             let fds: Vec<BorrowedFd<'_>> = self.acceptor.fds().collect();
-            if poll::readable(&fds, patience.nap(Duration::from_millis(100))).is_err() {
+            if poll::readable(&fds, Duration::from_millis(100)).is_err() {
                 return;
             }
         }

@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::engine::bootstrap::handoff::Offered;
 use crate::engine::bootstrap::hello::{Hello, Purpose, call};
 use crate::engine::bootstrap::link::{Link, flush_briefly};
 use crate::engine::bootstrap::root::ADDRESS_TAG;
@@ -113,7 +114,8 @@ fn descriptors_are_handed_to_the_peers_that_ask() {
         let fd = rustix::fs::memfd_create("t", rustix::fs::MemfdFlags::CLOEXEC).expect("a memfd");
         rustix::io::write(&fd, &[rank as u8]).expect("written");
         let peers: Vec<usize> = (0..4).filter(|&peer| peer != rank && peer != 2).collect();
-        let taken = Handoff::share(&mut bootstrap, fd.as_fd(), &peers, "segment").expect("shared");
+        let taken =
+            Handoff::share(&mut bootstrap, Offered { fd: fd.as_fd(), path: None }, &peers).expect("shared");
         for (peer, fd) in peers.iter().zip(taken) {
             let mut byte = [0_u8];
             rustix::io::pread(fd.expect("a descriptor"), &mut byte, 0).expect("readable");

@@ -1,6 +1,5 @@
 //! Set-up of a communicator. [`set_up`] is the list of phases; every rank of the process runs it in a thread of its own.
 
-use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -8,9 +7,10 @@ use super::Inner;
 use super::cta_policy::CtaPolicy;
 use super::layout;
 use super::planner::Planner;
+use super::reach::reach_all;
 use super::registry;
 use super::topology::{Arrangement, TopologySettings, arrange, own_text};
-use crate::engine::bootstrap::{Bootstrap, BootstrapParams, Handoff, UniqueId};
+use crate::engine::bootstrap::{Bootstrap, BootstrapParams, UniqueId};
 use crate::engine::device::host::classic::Classic;
 use crate::engine::device::host::collectives::{Peer, Team};
 use crate::engine::device::host::control::{CONTROL_BYTES, Control};
@@ -18,13 +18,13 @@ use crate::engine::device::host::machine;
 use crate::engine::device::host::process;
 use crate::engine::device::host::rank::RankCore;
 use crate::engine::device::host::reachable::Reachable;
-use crate::engine::device::host::region::{Mapping, Region};
+use crate::engine::device::host::region::Region;
 use crate::engine::device::host::wait::Policy;
 use crate::engine::device::host::{cta, fifo};
 use crate::engine::error::{Error, Result};
 use crate::engine::log::{self, Subsys};
 use crate::engine::plan;
-use crate::engine::transport::{PeerInfo, Reach, TransportKind, allow_p2p, p2p, share_kernel, shm};
+use crate::engine::transport::{PeerInfo, Reach};
 use crate::engine::tuning::filter::Filter;
 use crate::engine::tuning::host::{Cut, HostModel};
 use crate::engine::tuning::tuner::{Rule, Rules};
@@ -32,7 +32,7 @@ use crate::engine::types::Protocol;
 use crate::env;
 
 /// Address space of a segment, bytes: 64 channels of FIFOs in every direction fit.
-const SEGMENT_RESERVE: usize = 16 << 30;
+pub(super) const SEGMENT_RESERVE: usize = 16 << 30;
 /// Most channels.
 const MAX_CHANNELS: usize = 32;
 
@@ -184,10 +184,9 @@ fn set_up(init: &CommInit, rank: usize) -> Result<Inner> {
             init.n_ranks
         ),
     );
-    let memory = OwnMemory::create(settings, init.n_ranks)?;
-    registry::publish(hash, rank, &memory.segment, &memory.arena);
+    let mut memory = OwnMemory::create(settings, init.n_ranks)?;
     let peers = exchange_info(&mut bootstrap, settings, rank)?;
-    let reach = reach_all(&mut bootstrap, &memory, &peers, rank)?;
+    let reach = reach_all(&mut bootstrap, &mut memory, &peers, rank)?;
     let is_peer_mapped = agree(&mut bootstrap, reach.iter().all(|r| r.arena.is_some()))?;
     registry::withdraw(hash, rank);
 
@@ -254,25 +253,29 @@ fn host_model(settings: &Settings, peers: &[PeerInfo], n_hosts: usize, n_channel
 }
 
 /// This rank's segment and arena.
-struct OwnMemory {
-    segment: Arc<Region>,
-    arena: Arc<Region>,
+pub(super) struct OwnMemory {
+    pub(super) segment: Arc<Region>,
+    pub(super) arena: Arc<Region>,
     buffer_bytes: [usize; 3],
 }
 
 impl OwnMemory {
     fn create(settings: &Settings, n_ranks: usize) -> Result<Self> {
         let segment = Region::create("chorus-segment", SEGMENT_RESERVE)?;
-        let table = fifo::table_bytes(MAX_CHANNELS, n_ranks);
-        let at = segment.alloc(CONTROL_BYTES + table)?;
-        debug_assert_eq!(at, 0);
         Ok(Self {
-            segment: Arc::new(segment),
+            segment: with_control_pages(segment, n_ranks)?,
             arena: Arc::new(Region::create("chorus-arena", arena_reserve())?),
             buffer_bytes: [Protocol::LL, Protocol::LL128, Protocol::Simple]
                 .map(|p| settings.plan.buffer_bytes(p)),
         })
     }
+}
+
+/// A segment begins with the rank's control pages and its table of connections, all zero.
+pub(super) fn with_control_pages(segment: Region, n_ranks: usize) -> Result<Arc<Region>> {
+    let at = segment.alloc(CONTROL_BYTES + fifo::table_bytes(MAX_CHANNELS, n_ranks))?;
+    debug_assert_eq!(at, 0);
+    Ok(Arc::new(segment))
 }
 
 /// Address space of an arena, bytes: twice the machine's memory is more than can be allocated, and the range costs nothing.
@@ -299,6 +302,7 @@ fn exchange_info(bootstrap: &mut Bootstrap, settings: &Settings, rank: usize) ->
         host_name,
         pid: std::process::id(),
         process: process_number()?,
+        user: rustix::process::geteuid().as_raw(),
         cpus: machine::allowed_cpus(),
         quota: machine::cpu_quota(),
         cache_bytes: machine::last_level_cache(),
@@ -331,85 +335,8 @@ fn exchange_views(
     all.into_iter().map(text).collect()
 }
 
-/// Reaches every rank's memory by the first transport that links, or says who cannot be reached.
-fn reach_all(
-    bootstrap: &mut Bootstrap,
-    own: &OwnMemory,
-    peers: &[PeerInfo],
-    rank: usize,
-) -> Result<Vec<Reach>> {
-    let me = &peers[rank];
-    let magic = bootstrap.magic();
-    let foreign: Vec<usize> =
-        peers.iter().filter(|p| p.process != me.process && share_kernel(p, me)).map(|p| p.rank).collect();
-    let mut segments = Handoff::share(bootstrap, own.segment.fd(), &foreign, "segment")?;
-    let p2p_foreign: Vec<usize> = foreign.iter().copied().filter(|&p| allow_p2p(&peers[p], me)).collect();
-    let mut arenas = Handoff::share(bootstrap, own.arena.fd(), &p2p_foreign, "arena")?;
-    let mut reach = Vec::with_capacity(peers.len());
-    for peer in peers {
-        if peer.process == me.process {
-            let (segment, arena) = registry::find(magic, peer.rank)?;
-            let arena = (me.p2p && peer.p2p || peer.rank == rank).then_some(arena);
-            let kind = if arena.is_some() { TransportKind::P2pDirect } else { TransportKind::Shm };
-            reach.push(Reach { kind, segment, arena });
-            continue;
-        }
-        let segment = match foreign.iter().position(|&p| p == peer.rank) {
-            Some(i) => shm::map(peer, take(&mut segments, i, peer, "segment")?.as_fd())?,
-            None => {
-                return Err(no_transport(
-                    me,
-                    peer,
-                    "they run on different machines, or NCCL_SHM_DISABLE is set",
-                ));
-            }
-        };
-        let arena = match p2p_foreign.iter().position(|&p| p == peer.rank) {
-            Some(i) => map_arena(peer, &mut arenas, i),
-            None => None,
-        };
-        let kind = if arena.is_some() { TransportKind::P2pMapped } else { TransportKind::Shm };
-        reach.push(Reach { kind, segment, arena });
-    }
-    Ok(reach)
-}
-
-type Offers = Vec<std::result::Result<std::os::fd::OwnedFd, crate::engine::bootstrap::handoff::HandoffError>>;
-
-/// The descriptor a peer handed over; each is taken once.
-fn take(offers: &mut Offers, i: usize, peer: &PeerInfo, what: &str) -> Result<std::os::fd::OwnedFd> {
-    let used = Err(crate::engine::bootstrap::handoff::HandoffError {
-        peer: peer.rank,
-        by_socket: "already taken".into(),
-        by_proc: "already taken".into(),
-    });
-    std::mem::replace(&mut offers[i], used)
-        .map_err(|e| Error::Unavailable(format!("cannot share the {what} of rank {}: {e}", peer.rank)))
-}
-
-/// A peer's arena, or nothing with a line that says why: then data go through FIFO slots.
-fn map_arena(peer: &PeerInfo, offers: &mut Offers, i: usize) -> Option<Arc<Mapping>> {
-    let mapped = take(offers, i, peer, "arena").and_then(|fd| p2p::map(peer, fd.as_fd()));
-    mapped
-        .inspect_err(|e| {
-            log::info(
-                Subsys::INIT | Subsys::P2P,
-                format_args!("P2P to rank {} is off, using SHM: {e}", peer.rank),
-            );
-        })
-        .ok()
-}
-
-fn no_transport(me: &PeerInfo, peer: &PeerInfo, why: &str) -> Error {
-    log::warn(format_args!("No transport found for rank {}[0] -> rank {}[0]", me.rank, peer.rank));
-    Error::Unavailable(format!(
-        "no transport found for rank {} ({}) -> rank {} ({}): {why}",
-        me.rank, me.host_name, peer.rank, peer.host_name
-    ))
-}
-
 /// Whether the statement holds on every rank.
-fn agree(bootstrap: &mut Bootstrap, here: bool) -> Result<bool> {
+pub(super) fn agree(bootstrap: &mut Bootstrap, here: bool) -> Result<bool> {
     Ok(bootstrap.all_gather(&[u8::from(here)])?.iter().all(|answer| answer == &[1]))
 }
 

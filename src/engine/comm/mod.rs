@@ -6,6 +6,7 @@ pub mod group;
 mod init;
 mod layout;
 mod planner;
+mod reach;
 mod registry;
 pub mod stream;
 pub mod topology;
@@ -205,7 +206,7 @@ impl Communicator {
     pub fn memory(&self) -> MemoryUse {
         MemoryUse {
             engine_bytes: self.inner.segment.len() as u64,
-            engine_pss_bytes: machine::pss_of(&["memfd:chorus-segment"]),
+            engine_pss_bytes: machine::pss_of(&["chorus-segment"]),
             user_bytes: self.inner.arena.len() as u64,
         }
     }

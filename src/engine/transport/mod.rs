@@ -32,6 +32,8 @@ pub struct PeerInfo {
     pub pid: u32,
     /// A random number per process: equal means same address space.
     pub process: u64,
+    /// The user it runs as.
+    pub user: u32,
     /// CPUs it may run on.
     pub cpus: Vec<usize>,
     /// CPUs' worth of time its cgroup grants.
@@ -83,7 +85,13 @@ pub fn share_kernel(a: &PeerInfo, b: &PeerInfo) -> bool {
     a.boot_id == b.boot_id && a.shm && b.shm
 }
 
-/// Whether two ranks may reach each other's buffers as far as both say.
+/// Whether two ranks run as the same user.
+pub fn is_same_user(a: &PeerInfo, b: &PeerInfo) -> bool {
+    a.user == b.user
+}
+
+/// Whether two ranks may reach each other's buffers as far as both say. Users keep theirs from each other: between them only what is
+/// sent goes through shared memory.
 pub fn allow_p2p(a: &PeerInfo, b: &PeerInfo) -> bool {
-    share_kernel(a, b) && a.p2p && b.p2p
+    share_kernel(a, b) && a.p2p && b.p2p && is_same_user(a, b)
 }

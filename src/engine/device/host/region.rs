@@ -97,6 +97,8 @@ impl fmt::Debug for Mapping {
 pub struct Region {
     fd: OwnedFd,
     mapping: Arc<Mapping>,
+    /// Whether the file lies in a file system that can be full: then touching a page that it has no room for is a SIGBUS.
+    can_be_full: bool,
     len: AtomicUsize,
     /// Free ranges below `len`, sorted by offset, never adjacent: (offset, bytes).
     free: Mutex<Vec<(usize, usize)>>,
@@ -110,13 +112,15 @@ impl Region {
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK)
             .map_err(|e| Error::system("sealing shared memory", e))?;
         let mapping = Mapping::of(fd.as_fd(), reserve)?;
-        Ok(Self { fd, mapping, len: AtomicUsize::new(0), free: Mutex::new(Vec::new()) })
+        let (len, free) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+        Ok(Self { fd, mapping, can_be_full: false, len, free })
     }
 
-    /// A region over a file that already exists (and is sealed or unlinked), still empty.
+    /// A region over an empty file that has (or had) a name.
     pub fn over(fd: OwnedFd, reserve: usize) -> Result<Self> {
         let mapping = Mapping::of(fd.as_fd(), reserve)?;
-        Ok(Self { fd, mapping, len: AtomicUsize::new(0), free: Mutex::new(Vec::new()) })
+        let (len, free) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+        Ok(Self { fd, mapping, can_be_full: true, len, free })
     }
 
     /// The descriptor peers map.
@@ -167,8 +171,7 @@ impl Region {
                 format!("the rank's address range of {} bytes is used up", self.mapping.reserve()),
             ));
         }
-        rustix::fs::ftruncate(&self.fd, end as u64)
-            .map_err(|e| Error::system(format!("growing shared memory to {end} bytes"), e))?;
+        self.grow(len, end).map_err(|e| Error::system(format!("growing shared memory to {end} bytes"), e))?;
         if offset > len {
             give(&mut free, len, offset - len);
         }
@@ -179,6 +182,14 @@ impl Region {
         }
         self.mapping.advise(offset, bytes, Advice::LinuxPopulateWrite);
         Ok(offset)
+    }
+
+    fn grow(&self, from: usize, to: usize) -> rustix::io::Result<()> {
+        if self.can_be_full {
+            let mode = rustix::fs::FallocateFlags::empty();
+            return rustix::fs::fallocate(&self.fd, mode, from as u64, (to - from) as u64);
+        }
+        rustix::fs::ftruncate(&self.fd, to as u64)
     }
 
     /// Returns an allocation of `bytes` at `offset`.
@@ -262,6 +273,18 @@ mod tests {
         let region = Region::create("test", 1 << 30).unwrap();
         region.alloc(2 * PAGE).unwrap();
         assert!(rustix::fs::ftruncate(region.fd(), 0).is_err());
+    }
+
+    #[test]
+    fn a_named_file_grows_with_room_for_every_page() {
+        let file = tempfile::tempfile().unwrap();
+        let region = Region::over(file.try_clone().unwrap().into(), 1 << 30).unwrap();
+        let offset = region.alloc(3 * PAGE).unwrap();
+        let next = region.alloc(PAGE).unwrap();
+        assert_eq!((offset, next), (0, 3 * PAGE));
+        use std::os::unix::fs::MetadataExt;
+        let metadata = file.metadata().unwrap();
+        assert!(metadata.blocks() * 512 >= 4 * PAGE as u64, "{} blocks", metadata.blocks());
     }
 
     #[test]
