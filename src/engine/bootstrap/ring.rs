@@ -85,9 +85,14 @@ impl Bootstrap {
             n_splits: 0,
             has_failed: false,
         };
-        bootstrap.exchange_addresses()?;
-        root.queue(DONE_TAG, &[]);
+        let exchanged = bootstrap.exchange_addresses().map_err(Error::from);
+        match &exchanged {
+            Ok(()) => root.queue(DONE_TAG, &[]),
+            // Others may still wait for their neighbours, and hear the root alone.
+            Err(error) => root.queue_fault(error),
+        }
         link::flush_briefly(std::iter::once(&mut root), LAST_WORDS);
+        exchanged.map_err(BootstrapError::Told)?;
         log::info(
             Subsys::BOOTSTRAP,
             format_args!("Bootstrap: rank {rank} of {n_ranks} joined over {ip}, root {}", id.root),
