@@ -23,8 +23,14 @@ fn all_reduce(n_ranks: usize, algorithm: &str, settings: &[(&str, &str)]) -> Out
     run_with(ALL_REDUCE, &args, settings)
 }
 
-/// Rings and trees of one host as the real library's code gave them: by channel the ring from rank 0, each rank's parent and children.
-fn recorded(name: &str) -> Vec<(Vec<i64>, Vec<(i64, Vec<i64>)>)> {
+/// A channel: its ring from rank 0 on, and every rank's parent and children.
+struct Channel {
+    ring: Vec<i64>,
+    tree: Vec<(i64, Vec<i64>)>,
+}
+
+/// Rings and trees of one host as the real library's code gave them.
+fn recorded(name: &str) -> Vec<Channel> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/topologies/v2.30.7/connect");
     let file = fs::File::open(folder.join(format!("{name}.json.gz"))).expect("a recording");
     let recording: Value = serde_json::from_reader(GzDecoder::new(file)).expect("JSON");
@@ -34,7 +40,8 @@ fn recorded(name: &str) -> Vec<(Vec<i64>, Vec<(i64, Vec<i64>)>)> {
     let channels = recording["byNodes"]["1"]["channels"].as_array().expect("channels");
     let channel = |channel: &Value| {
         let downs = channel["treeDown"].as_array().expect("children").iter().map(&numbers);
-        (numbers(&channel["ring"]), numbers(&channel["treeUp"]).into_iter().zip(downs).collect())
+        let tree = numbers(&channel["treeUp"]).into_iter().zip(downs).collect();
+        Channel { ring: numbers(&channel["ring"]), tree }
     };
     channels.iter().map(channel).collect()
 }
@@ -50,7 +57,7 @@ fn a_recorded_machine_s_rings_and_trees_run_and_are_logged() {
         let said: Vec<&str> =
             outcome.stderr.lines().filter_map(|line| line.split("NCCL INFO ").nth(1)).collect();
         let wanted = recorded(name);
-        for (c, (ring, tree)) in wanted.iter().enumerate() {
+        for (c, Channel { ring, tree }) in wanted.iter().enumerate() {
             let words = |numbers: &[i64], mark: &str| {
                 numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(mark)
             };
