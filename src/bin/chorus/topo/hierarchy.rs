@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::io::Write;
 
-use chorus::engine::topo::{CpuArch, CpuVendor, LinkType, Node, NodeData, NodeRef, NodeType, System};
+use chorus::engine::topo::{CpuArch, CpuVendor, Link, LinkType, Node, NodeData, NodeRef, NodeType, System};
 
 use crate::Failure;
 
@@ -98,9 +98,16 @@ pub(super) fn label(system: &System, node: NodeRef) -> String {
         // Host ranks are GPU-shaped leaves without a compute capability.
         NodeData::Dev(dev) if dev.sm == 0 => "host memory".to_string(),
         NodeData::Dev(dev) => {
-            let c2c = vertex.links.iter().find(|link| link.kind == LinkType::C2c);
-            let c2c = c2c.map(|link| format!(", C2C {:.0}", link.bw)).unwrap_or_default();
-            format!("GPU{} {} (sm {}{c2c})", dev.dev, bus_id(vertex), dev.sm)
+            // Links to the CPU besides PCI: chip-to-chip, or NVLink on POWER.
+            let to_cpu = |link: &&Link| {
+                link.kind == LinkType::C2c || (link.kind == LinkType::Nvl && link.to.kind == NodeType::Cpu)
+            };
+            let other = vertex.links.iter().find(to_cpu);
+            let other = other.map(|link| match link.kind {
+                LinkType::Nvl => format!(", NVLink to the CPU {:.0}", link.bw),
+                kind => format!(", {kind} {:.0}", link.bw),
+            });
+            format!("GPU{} {} (sm {}{})", dev.dev, bus_id(vertex), dev.sm, other.unwrap_or_default())
         }
         NodeData::Net(net) => format!("NET{} ({:.1} GB/s)", net.dev, net.bw),
         NodeData::Pci(_) => format!("PCI {}", bus_id(vertex)),

@@ -1,7 +1,7 @@
 //! Questions to the management library (NVML), which knows what is at the far end of an NVLink. Whatever it does not answer is left
 //! out: the topology then has fewer links, not an error.
 
-use std::ffi::{CStr, CString, c_char, c_uint};
+use std::ffi::{CStr, CString, c_uint};
 use std::fmt;
 use std::mem::zeroed;
 
@@ -120,7 +120,8 @@ impl Library {
         // SAFETY: the library gave us the handle, and `info` has room; an unknown link is an error status.
         let status = unsafe { function(device, link, &raw mut info) };
         let info = answer(status, info)?;
-        let bytes = info.busId.map(c_char::cast_unsigned);
+        // Characters are signed on some machines and unsigned on others.
+        let bytes = info.busId.map(|character| character.to_ne_bytes()[0]);
         let text = CStr::from_bytes_until_nul(&bytes).ok()?;
         Some(text.to_string_lossy().into_owned())
     }
