@@ -208,12 +208,9 @@ impl HostModel {
         };
         // All ranks move their share at the same time over the CPUs there are.
         let sharing = n / self.n_cpus.clamp(1, self.n_ranks) as f64;
-        // Beside the FIFO's own work: input to slot, slot to result or next slot.
-        let through = (wire * sharing / 1e3 / profile::FIFO_GB_PER_S[p]).max(self.move_us(
-            Way::TwoShot,
-            3.0 * wire * n,
-            2.0 * n * bytes,
-        ));
+        // Through the FIFO, and beside that input to slot, slot to result or next slot.
+        let through = wire * sharing / 1e3 / profile::FIFO_GB_PER_S[p]
+            + self.move_us(Way::TwoShot, 3.0 * wire * n, 2.0 * n * bytes);
         steps * step + through
     }
 
