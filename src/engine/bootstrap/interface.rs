@@ -55,7 +55,8 @@ impl Interface {
     }
 }
 
-/// `NCCL_SOCKET_IFNAME`: a comma list of name prefixes; a leading `^` excludes, `=` asks for exact names.
+/// `NCCL_SOCKET_IFNAME`: a comma list of name prefixes; a leading `^` excludes, `=` asks for exact names. A port behind a name, which
+/// the grammar shares with the setting for other adapters, says nothing about an interface.
 #[derive(Debug)]
 struct Filter<'a> {
     excludes: bool,
@@ -67,7 +68,8 @@ impl<'a> Filter<'a> {
     fn parse(text: &'a str) -> Self {
         let (excludes, text) = text.strip_prefix('^').map_or((false, text), |rest| (true, rest));
         let (exact, text) = text.strip_prefix('=').map_or((false, text), |rest| (true, rest));
-        let names = text.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+        let without_port = |name: &'a str| name.split(':').next().unwrap_or_default().trim();
+        let names = text.split(',').map(without_port).filter(|name| !name.is_empty()).collect();
         Self { excludes, exact, names }
     }
 
@@ -178,6 +180,7 @@ mod tests {
             "in the order of the host's list"
         );
         assert_eq!(chosen(Some("wlan,lo"), None).as_deref(), Some("lo"));
+        assert_eq!(chosen(Some("=eth10:1"), None).as_deref(), Some("eth10"), "a port says nothing");
     }
 
     #[test]

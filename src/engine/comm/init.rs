@@ -10,6 +10,7 @@ use super::planner::Planner;
 use super::reach::reach_all;
 use super::registry;
 use super::topology::{Arrangement, TopologySettings, arrange, own_text};
+use super::tuning_table;
 use crate::engine::bootstrap::{Bootstrap, BootstrapParams, UniqueId};
 use crate::engine::device::host::classic::Classic;
 use crate::engine::device::host::collectives::{Peer, Team};
@@ -196,6 +197,9 @@ fn set_up(init: &CommInit, rank: usize) -> Result<Inner> {
     let arrangement = arrange(&settings.topology, &hosts, &texts, rank, MAX_CHANNELS)?;
     let model = HostModel { is_peer_mapped, ..host_model(settings, &peers, n_hosts, arrangement.n_channels) };
     log_graph(rank, &arrangement, &reach);
+    if rank == 0 && log::is_on(Subsys::TUNING) {
+        tuning_table::lines(&model).iter().for_each(|line| log::info(Subsys::TUNING, format_args!("{line}")));
+    }
     let core = Arc::new(make_core(init, rank, &memory, &reach, &model));
     process::add(&core);
     let controls = reach.iter().map(|reach| Control::of(reach.segment.clone())).collect();

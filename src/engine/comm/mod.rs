@@ -10,6 +10,7 @@ mod reach;
 mod registry;
 pub mod stream;
 pub mod topology;
+mod tuning_table;
 mod watched;
 
 use std::sync::{Arc, Mutex, PoisonError};
