@@ -8,7 +8,7 @@ say() { printf '%s\n' "$*" >&2; }
 have() { command -v "$1" >/dev/null 2>&1; }
 
 # The oldest toolchain that works, as Cargo.toml states it.
-minimum_rust() { sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml | head -n 1; }
+minimum_rust() { sed -n 's/^rust-version = "\([^"]*\)".*/\1/p' Cargo.toml | head -n 1; }
 
 find_toolchain() {
   have cargo || PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
@@ -52,15 +52,12 @@ missing_packages() {
   fi
 }
 
-as_root() {
-  if [ "$(id -u)" = 0 ]; then
-    "$@"
-  elif have sudo && { sudo -n true 2>/dev/null || [ -t 0 ]; }; then
-    sudo "$@"
-  else
-    return 1
-  fi
-}
+is_root() { [ "$(id -u)" = 0 ]; }
+
+# Whether installing is worth a try: as root, or with a sudo that asks nothing or has somebody to ask.
+can_install() { is_root || { have sudo && { sudo -n true 2>/dev/null || [ -t 0 ]; }; }; }
+
+as_root() { if is_root; then "$@"; else sudo "$@"; fi; }
 
 install_packages() {
   local quietly=(env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends)
@@ -75,12 +72,15 @@ find_mpi() {
   local packages
   if ! can_build_mpi; then
     packages=$(missing_packages | tr '\n' ' ')
+    packages=${packages% }
     if ! have apt-get; then
       say "This system has no apt. For runs over MPI install Open MPI with its development files and libclang with its headers"
       say "(Debian: openmpi-bin libopenmpi-dev libclang-dev; Fedora: openmpi-devel clang-devel; Arch: openmpi clang)."
+    elif ! can_install; then
+      say "For runs over MPI these packages are missing, and installing takes root or sudo: $packages"
     else
       # shellcheck disable=SC2086 # a list of packages
-      install_packages $packages || say "cannot install $packages: that takes root or sudo"
+      install_packages $packages || say "apt-get could not install $packages; its own lines above say why"
     fi
   fi
   if can_build_mpi; then
