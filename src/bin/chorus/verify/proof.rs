@@ -63,8 +63,8 @@ fn planned(printed: &str) -> Vec<(String, String, u64)> {
 }
 
 fn open_mpi(args: &Args, file: &File, subject: &Subject, place: &Place) -> Result<Option<String>, Failure> {
-    let with_file = traffic(args, file, subject, (&absolute(&args.file), &[]), place)?;
-    let forced = traffic(args, file, subject, ("", &["--algo", &subject.choice]), place)?;
+    let with_file = of_calls(args, file, subject, (&absolute(&args.file), &[]), place)?;
+    let forced = of_calls(args, file, subject, ("", &["--algo", &subject.choice]), place)?;
     if with_file.is_empty() || forced.is_empty() {
         eprintln!(
             "note: this Open MPI counts no messages (no monitoring component): that it follows the file is not proven"
@@ -86,18 +86,37 @@ fn open_mpi(args: &Args, file: &File, subject: &Subject, place: &Place) -> Resul
     )))
 }
 
-/// What the ranks send in a few calls at the rule's largest measured size.
-fn traffic(
+/// What the ranks send in a few calls at the rule's largest measured size: a launch with more calls less one with fewer, which leaves
+/// out what launches send besides.
+fn of_calls(
     args: &Args,
     file: &File,
     subject: &Subject,
+    rules: (&str, &[&str]),
+    place: &Place,
+) -> Result<Traffic, Failure> {
+    let fewer = traffic((args, file, subject), "1", rules, place)?;
+    let mut more = traffic((args, file, subject), "3", rules, place)?;
+    for (pair, (messages, bytes)) in fewer {
+        let entry = more.entry(pair).or_default();
+        *entry = (entry.0.saturating_sub(messages), entry.1.saturating_sub(bytes));
+    }
+    more.retain(|_, (messages, _)| *messages > 0);
+    Ok(more)
+}
+
+/// What the ranks send in a whole launch.
+fn traffic(
+    (args, file, subject): (&Args, &File, &Subject),
+    iterations: &str,
     (rules, more): (&str, &[&str]),
     place: &Place,
 ) -> Result<Traffic, Failure> {
     let (_, last, _) = subject.sizes(args.max_size);
     let one = Subject { min_bytes: last, max_bytes: last, ..subject.clone() };
     let mut command = command(args, file, &one)?;
-    command.extend(["-n", "1", "-w", "0", "-c", "0"].iter().chain(more).map(|word| (*word).to_owned()));
+    command
+        .extend(["-n", iterations, "-w", "0", "-c", "0"].iter().chain(more).map(|word| (*word).to_owned()));
     let prefix = place.folder.join("sent");
     let environment = [
         ("OMPI_MCA_coll_tuned_use_dynamic_rules", "1".to_owned()),
