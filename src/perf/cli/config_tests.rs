@@ -159,7 +159,7 @@ fn lists_of_forced_choices_are_multiplied() {
 fn an_alternation_names_one_choice_beside_the_automatic_one() {
     let c = config(&["--alternate", "ring/ll/2"]);
     assert!(c.alternate && c.forced[0].is_automatic());
-    assert_eq!(c.forced[1].to_string(), "algorithm ring, protocol LL, channels 2");
+    assert_eq!(c.forced[1].to_string(), "algorithm ring, protocol ll, channels 2");
     for (args, word) in [
         (vec!["--alternate", "auto"], "other than the automatic"),
         (vec!["--alternate", "ring/ll/2/1"], "ALGO/PROTO/CHANNELS"),
