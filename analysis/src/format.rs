@@ -56,6 +56,11 @@ pub fn figures(value: f64, figures: i32) -> String {
     format!("{value:.decimals$}")
 }
 
+/// A p-value with two figures; very small ones as a bound.
+pub fn p_value(p: f64) -> String {
+    if p < 1e-6 { "< 0.000001".into() } else { figures(p, 2) }
+}
+
 /// Bytes of a size as people type it: `64K`, `1.5k`, `8`, `1GiB`.
 ///
 /// # Errors

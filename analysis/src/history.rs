@@ -83,7 +83,7 @@ pub fn table(lines: &[Line], names: &[String]) -> Table {
                 Cell::micros(change.before),
                 Cell::micros(change.after),
                 Cell::percent(change.after / change.before - 1.0),
-                Cell::number(crate::format::figures(change.p, 2), change.p),
+                Cell::number(crate::format::p_value(change.p), change.p),
             ]);
         }
     }

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::compare::judge::{Judged, MOST, Verdict};
 use crate::compare::{Comparison, SizeNote};
-use crate::format::{figures, percent, size};
+use crate::format::{figures, p_value, percent, size};
 use crate::report::document::{Cell, Table};
 use crate::report::{markdown, terminal};
 
@@ -69,7 +69,7 @@ fn table(title: &str, bands: &[&Judged]) -> Table {
             Cell::micros(band.time_us.0),
             Cell::micros(band.time_us.1),
             Cell::text(ratio_text(band)),
-            band.p.map_or(Cell::text("-"), |p| Cell::number(figures(p, 2), p)),
+            band.p.map_or(Cell::text("-"), |p| Cell::number(p_value(p), p)),
             Cell::percent(band.effect),
             band.spread.map_or(Cell::text("-"), Cell::percent),
             Cell::text(format!("{} and {}", band.launches.0, band.launches.1)),

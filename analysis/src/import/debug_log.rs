@@ -122,10 +122,12 @@ fn tuning(text: &str) -> Option<(Key, Choice)> {
     Some((key, Choice { algorithm: algorithm(algo)?, protocol: protocol(proto)?, n_channels }))
 }
 
-/// The one algorithm that a word or number means.
+/// The one algorithm that a word or number means. Numbers go to `pat`; our own library's names follow.
 fn algorithm(word: &str) -> Option<String> {
-    const NAMES: [&str; 7] = ["tree", "ring", "collnetdirect", "collnetchain", "nvls", "nvlstree", "pat"];
-    one_of(&NAMES, &word.trim().to_ascii_lowercase().replace('_', ""))
+    const NAMES: [&str; 9] =
+        ["tree", "ring", "collnetdirect", "collnetchain", "nvls", "nvlstree", "pat", "oneshot", "twoshot"];
+    let is_number = word.trim().parse::<u32>().is_ok();
+    one_of(if is_number { &NAMES[..7] } else { &NAMES }, &word.trim().to_ascii_lowercase().replace('_', ""))
 }
 
 fn protocol(word: &str) -> Option<String> {
@@ -215,6 +217,10 @@ mod tests {
             (key.0.as_str(), choice.algorithm.as_str(), choice.n_channels),
             ("all_gather", "nvlstree", 1)
         );
+        let (_, choice) =
+            tuning("AllReduce: 8 Bytes -> Algo ONESHOT proto LL channel{Lo..Hi}={0..0}").unwrap();
+        assert_eq!(choice.algorithm, "oneshot");
+        assert!(tuning("AllReduce: 8 Bytes -> Algo 7 proto 2 time 1").is_none());
         assert!(tuning("AllReduce: x Bytes -> Algo 99 proto 2 time 1").is_none());
     }
 }

@@ -15,7 +15,7 @@ pub fn split(line: &str) -> (&str, &str) {
         if let Some((tag, shorter)) = tagged {
             task = tag;
             rest = shorter.trim_start();
-        } else if let Some(shorter) = time_stamp(rest) {
+        } else if let Some(shorter) = time_stamp(rest).or_else(|| clock_stamp(rest)) {
             rest = shorter.trim_start();
         } else {
             return (task, rest);
@@ -55,6 +55,19 @@ fn time_stamp(line: &str) -> Option<&str> {
     text[11..end].contains(':').then(|| &text[end..])
 }
 
+/// `Tue Dec  1 00:11:52 2026`, as mpirun --timestamp-output puts it right before its tag.
+fn clock_stamp(line: &str) -> Option<&str> {
+    const SHAPE: &[u8] = b"aaa aaa 00 00:00:00 0000";
+    let stamp = line.get(..SHAPE.len())?.as_bytes();
+    let fits = |(byte, shape): (&u8, &u8)| match shape {
+        b'a' => byte.is_ascii_alphabetic(),
+        b'0' => byte.is_ascii_digit() || *byte == b' ',
+        other => byte == other,
+    };
+    let rest = &line[SHAPE.len()..];
+    (stamp.iter().zip(SHAPE).all(fits) && rest.starts_with(['[', '<', ' '])).then_some(rest)
+}
+
 /// `0: ` as srun -l prints.
 fn task_number(line: &str) -> Option<(&str, &str)> {
     let (number, rest) = line.split_once(':')?;
@@ -80,6 +93,7 @@ mod tests {
             "[2026-01-02 03:04:05] 8 2 float",
             "2026-01-02T03:04:05.123Z 8 2 float",
             "2026-01-02 03:04:05 [1,0]<stderr>:8 2 float",
+            "Tue Dec  1 00:11:52 2026[1,0]<stdout>:   8 2 float",
         ] {
             assert_eq!(strip(line), "8 2 float", "{line}");
         }
