@@ -94,7 +94,7 @@ fn take_from(peer: usize, offer: Option<&Offer>) -> Result<OwnedFd, HandoffError
         return Err(HandoffError { peer, reasons: "its offer cannot be read".into() });
     };
     let mut reasons = Vec::new();
-    let ways: [(&str, fn(&Offer) -> io::Result<OwnedFd>); 3] = [
+    let ways: [(&str, Way); 3] = [
         ("socket", Offer::take_by_socket),
         ("/proc", Offer::take_by_proc),
         ("named file", Offer::take_by_name),
@@ -114,6 +114,9 @@ fn take_from(peer: usize, offer: Option<&Offer>) -> Result<OwnedFd, HandoffError
     }
     Err(HandoffError { peer, reasons: reasons.join("; ") })
 }
+
+/// One way to come by the descriptor of an offer.
+type Way = fn(&Offer) -> io::Result<OwnedFd>;
 
 /// What a caller must know.
 type Token = [u8; 16];
