@@ -9,6 +9,7 @@ pub mod figures;
 pub mod findings;
 pub mod html;
 pub mod markdown;
+pub mod model;
 pub mod overview;
 pub mod penalty;
 pub mod retest;
@@ -87,13 +88,18 @@ pub fn build(data: &Dataset, options: &Options, extras: Extras) -> Document {
     let stats = describe(data, options.tie);
     let context = Context { data, options, stats: &stats, scenes: scenes(&stats) };
     let mut findings = findings::all(&context);
+    let again: Vec<Section> =
+        extras.retests.iter().map(|(name, data)| retest::section(&context, name, data)).collect();
+    let told = again.iter().zip(&extras.retests);
+    findings
+        .extend(told.filter_map(|(section, (name, data))| retest::finding(&context, section, (name, data))));
     findings.extend(extras.findings);
     let mut sections =
         vec![overview::winners(&context), crossings::lanes(&context), crossings::selected(&context)];
     sections.push(penalty::section(&context));
     sections.push(overview::configurations(&context));
     sections.push(overview::unstable(&context));
-    sections.extend(extras.retests.iter().map(|(name, again)| retest::section(&context, name, again)));
+    sections.extend(again);
     sections.extend(extras.sections);
     if options.plots {
         figures::attach(&context, &mut sections);

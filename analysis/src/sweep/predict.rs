@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::crossover::{Interval, intervals, verdicts};
 use crate::dataset::Dataset;
-use crate::format::{parse_size, size};
+use crate::format::{count, parse_size, size};
 use crate::graph_log::{Communicator, describe};
 use crate::groups::{Scene, describe as statistics, scenes};
 use crate::record::Placement;
@@ -66,8 +66,21 @@ pub struct Knowledge<'a> {
     pub shared_inner: &'a dyn Fn(usize) -> usize,
     /// Tie bound.
     pub tie: f64,
+    /// Where sizes were cut.
+    pub cut: Option<Cut>,
     /// Name of the record.
     pub record: String,
+}
+
+/// Sizes that a matrix names and a sweep left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Last size that was run, as it was typed.
+    pub at: String,
+    /// Sizes that were run.
+    pub run: usize,
+    /// Sizes of the matrix.
+    pub all: usize,
 }
 
 impl std::fmt::Debug for Knowledge<'_> {
@@ -79,17 +92,17 @@ impl std::fmt::Debug for Knowledge<'_> {
     }
 }
 
-/// Whether a claim held, why, and how that is known; nothing for what was not measured.
-type Answer = (Option<bool>, String, Evidence);
+/// Whether a claim held (nothing for what was not measured), why, how that is known, and the number it rests on.
+type Answer = (Option<bool>, String, Evidence, String);
 
 /// Answers every prediction.
 pub fn answer(predictions: &[Prediction], data: &Dataset, known: &Knowledge<'_>) -> Vec<Finding> {
     let stats = statistics(data, known.tie);
     let scenes = scenes(&stats);
     let findings = predictions.iter().map(|prediction| {
-        let (held, why, evidence) = match &prediction.claim {
+        let (held, why, evidence, basis) = match &prediction.claim {
             Claim::Correct => correct(data),
-            Claim::Rows { rows } => counted(data, *rows),
+            Claim::Rows { rows } => counted(data, *rows, known.cut.as_ref()),
             Claim::Winner { n_ranks, from, to, winner } => {
                 wins(&scenes, *n_ranks, (from, to), (winner, known.tie))
             }
@@ -103,7 +116,7 @@ pub fn answer(predictions: &[Prediction], data: &Dataset, known: &Knowledge<'_>)
             None => "not answered",
         };
         let text = format!("Predicted: {} — {word}: {why}.", prediction.text.trim_end_matches('.'));
-        Finding { text, evidence, basis: String::new(), record: known.record.clone(), is_detail: false }
+        Finding { text, evidence, basis, record: known.record.clone(), is_detail: false }
     });
     findings.collect()
 }
@@ -111,20 +124,37 @@ pub fn answer(predictions: &[Prediction], data: &Dataset, known: &Knowledge<'_>)
 fn correct(data: &Dataset) -> Answer {
     let (checked, unchecked, wrong) = (data.checked_rows, data.unchecked_rows, data.wrong_rows);
     let why = format!("{checked} rows checked and right, {unchecked} unchecked, {wrong} wrong");
-    (Some(wrong == 0 && unchecked == 0 && checked > 0), why, Evidence::Measured)
+    (Some(wrong == 0 && unchecked == 0 && checked > 0), why, Evidence::Measured, basis_of(data))
 }
 
-fn counted(data: &Dataset, rows: usize) -> Answer {
+fn basis_of(data: &Dataset) -> String {
+    format!("n = {}, {}", count(data.n_samples(), "row"), count(data.launches.len(), "launch"))
+}
+
+fn counted(data: &Dataset, rows: usize, cut: Option<&Cut>) -> Answer {
     let n = data.n_samples();
-    (Some(n == rows), format!("{n} rows of complete launches where {rows} were expected"), Evidence::Measured)
+    let (expected, why) = match cut {
+        Some(cut) if cut.run < cut.all => (
+            rows * cut.run / cut.all,
+            format!(
+                " at the {} of {} up to {}, where this sweep was cut",
+                cut.run,
+                count(cut.all, "size"),
+                cut.at
+            ),
+        ),
+        _ => (rows, String::new()),
+    };
+    let text = format!("{n} rows of complete launches where {expected} were expected{why}");
+    (Some(n == expected), text, Evidence::Measured, basis_of(data))
 }
 
 fn wins(scenes: &[Scene<'_>], n_ranks: u32, (from, to): (&str, &str), (winner, tie): (&str, f64)) -> Answer {
-    let not_measured = |why: &str| (None, why.to_owned(), Evidence::NotMeasured);
+    let not_measured = |why: &str| (None, why.to_owned(), Evidence::NotMeasured, String::new());
     let (Ok(from), Ok(to)) = (parse_size(from), parse_size(to)) else {
         return not_measured("its sizes cannot be read");
     };
-    let (mut ahead, mut total) = (0, 0);
+    let (mut ahead, mut total, mut n, mut last) = (0, 0, 0, 0);
     for scene in scenes.iter().filter(|scene| scene.scenario.n_ranks == n_ranks) {
         let curves = scene.by_algorithm();
         for (_, verdict) in
@@ -132,6 +162,12 @@ fn wins(scenes: &[Scene<'_>], n_ranks: u32, (from, to): (&str, &str), (winner, t
         {
             let Some(verdict) = verdict else { continue };
             total += 1;
+            n += curves
+                .iter()
+                .filter_map(|curve| curve.points.get(&verdict.bytes))
+                .map(|point| point.n)
+                .sum::<usize>();
+            last = last.max(verdict.bytes);
             ahead += usize::from(verdict.winner().is_some_and(|index| curves[index].name == winner));
         }
     }
@@ -142,9 +178,13 @@ fn wins(scenes: &[Scene<'_>], n_ranks: u32, (from, to): (&str, &str), (winner, t
             size(to)
         ));
     }
-    let why =
-        format!("{winner} is ahead by {} or more at {ahead} of {total} points", crate::format::share(tie));
-    (Some(ahead == total), why, Evidence::Measured)
+    let gap =
+        if last < to { format!("; sizes above {} were not measured", size(last)) } else { String::new() };
+    let why = format!(
+        "{winner} is ahead by {} or more at {ahead} of {total} points (sizes and placements){gap}",
+        crate::format::share(tie)
+    );
+    (Some(ahead == total), why, Evidence::Measured, format!("n = {}", count(n, "sample")))
 }
 
 /// Size ranges in which the winner changes: from the last win of one to the first of the other.
@@ -157,11 +197,13 @@ fn changes(scene: &Scene<'_>, tie: f64) -> Vec<(u64, u64)> {
 
 fn no_common(scenes: &[Scene<'_>], tie: f64) -> Answer {
     let mut worlds: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();
+    let mut n = 0;
     for scene in scenes.iter().filter(|scene| scene.scenario.placement == Placement::OutOfPlace) {
         worlds.entry(scene.scenario.n_ranks).or_default().extend(changes(scene, tie));
+        n += scene.stats.iter().map(|stats| stats.summary.n).sum::<usize>();
     }
     if worlds.len() < 2 {
-        return (None, "fewer than two worlds were measured".into(), Evidence::NotMeasured);
+        return (None, "fewer than two worlds were measured".into(), Evidence::NotMeasured, String::new());
     }
     let inside =
         |at: u64, ranges: &[(u64, u64)]| ranges.iter().any(|(low, high)| (*low..*high).contains(&at));
@@ -182,12 +224,13 @@ fn no_common(scenes: &[Scene<'_>], tie: f64) -> Answer {
         Some(common.is_none()),
         format!("the winner changes, out of place, {}", list.join("; ")),
         Evidence::Measured,
+        format!("n = {}", count(n, "sample")),
     )
 }
 
 fn chains(graphs: &[(u32, Vec<Communicator>)], records: usize) -> Answer {
     if graphs.is_empty() {
-        return (None, "no graph log was taken".into(), Evidence::NotMeasured);
+        return (None, "no graph log was taken".into(), Evidence::NotMeasured, String::new());
     }
     let (mut found, mut broken, mut other) = (0, 0, Vec::new());
     for (n_ranks, communicators) in graphs {
@@ -210,7 +253,8 @@ fn chains(graphs: &[(u32, Vec<Communicator>)], records: usize) -> Answer {
     let shapes = if other.is_empty() { "all are chains".to_owned() } else { other.join("; ") };
     let why =
         format!("{found} adjacency records where {records} were expected, {broken} broken edges, {shapes}");
-    (Some(found == records && broken == 0 && other.is_empty()), why, Evidence::Measured)
+    let basis = format!("n = {}", count(found, "record"));
+    (Some(found == records && broken == 0 && other.is_empty()), why, Evidence::Measured, basis)
 }
 
 fn shared(up_to: usize, shared_inner: &dyn Fn(usize) -> usize) -> Answer {
@@ -226,12 +270,12 @@ fn shared(up_to: usize, shared_inner: &dyn Fn(usize) -> usize) -> Answer {
     } else {
         format!("but {}", wrong.join(", "))
     };
-    (Some(wrong.is_empty()), why, Evidence::Computed)
+    (Some(wrong.is_empty()), why, Evidence::Computed, format!("N = 2 to {up_to}"))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Knowledge, Prediction, answer};
+    use super::{Cut, Knowledge, Prediction, answer, counted};
     use crate::dataset::tests::{dataset, row};
     use crate::graph_log::tests::{CHAIN, read};
     use crate::record::Row;
@@ -258,8 +302,17 @@ mod tests {
         }
         let file: File = toml::from_str(toml_text).unwrap();
         let graphs = [(4, read(CHAIN))];
-        let known = Knowledge { graphs: &graphs, shared_inner: &|n| n % 2, tie: 0.05, record: "r".into() };
+        let known =
+            Knowledge { graphs: &graphs, shared_inner: &|n| n % 2, tie: 0.05, cut: None, record: "r".into() };
         answer(&file.prediction, &dataset(&rows()), &known).into_iter().map(|finding| finding.text).collect()
+    }
+
+    #[test]
+    fn a_cut_sweep_is_held_to_the_sizes_it_ran() {
+        let cut = Cut { at: "16K".into(), run: 11, all: 22 };
+        let (held, why, ..) = counted(&dataset(&rows()), 176, Some(&cut));
+        assert_eq!(held, Some(true), "{why}");
+        assert!(why.contains("88 were expected at the 11 of 22 sizes up to 16K"), "{why}");
     }
 
     #[test]

@@ -324,15 +324,24 @@ fn launch_name(repeat: u32, setup: &Setup) -> String {
     format!("{} repeat {repeat}", setup.label())
 }
 
+/// What the rows of one launch say.
 #[derive(Debug)]
-struct Checked {
-    rows: u64,
+pub(crate) struct Checked {
+    /// How many there are.
+    pub(crate) rows: u64,
     sizes: BTreeSet<u64>,
-    wrong: Option<String>,
+    /// What is wrong with the first wrong one.
+    pub(crate) wrong: Option<String>,
 }
 
 /// Looks at the rows that a launch appended: how many, and whether they are right and what was asked for.
-fn check_rows(file: &Path, from: u64, run_id: &str, setup: &Setup, fewer: bool) -> io::Result<Checked> {
+pub(crate) fn check_rows(
+    file: &Path,
+    from: u64,
+    run_id: &str,
+    setup: &Setup,
+    fewer: bool,
+) -> io::Result<Checked> {
     let mut checked = Checked { rows: 0, sizes: BTreeSet::new(), wrong: None };
     let mut rows = match File::open(file) {
         Ok(rows) => rows,

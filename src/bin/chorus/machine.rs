@@ -37,6 +37,11 @@ fn parse_setting(text: &str) -> Result<(String, String), String> {
 }
 
 impl Options {
+    /// Options with these settings alone.
+    pub(crate) fn with(env: Vec<(String, String)>) -> Self {
+        Self { env, collnet: false }
+    }
+
     /// A setting's value; of repeated ones the last.
     pub(crate) fn setting(&self, name: &str) -> Option<String> {
         self.env.iter().rev().find(|(given, _)| given == name).map(|(_, value)| value.clone())
@@ -52,6 +57,13 @@ pub(crate) struct Source {
     /// is none one in host memory for each CPU. With a number they live in host memory on this machine
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=512))]
     ranks: Option<u16>,
+}
+
+impl Source {
+    /// That many ranks of a file's machine.
+    pub(crate) fn ranks_of(file: PathBuf, ranks: u16) -> Self {
+        Self { file: Some(file), ranks: Some(ranks) }
+    }
 }
 
 /// One machine, alone and among equals.

@@ -1,5 +1,7 @@
 //! `chorus report`: where which algorithm wins, from recordings.
 
+mod predicted;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -19,6 +21,7 @@ use crate::Failure;
   chorus report sweep/ --out sweep/report                 report.html, report.md, CSV tables, plots/
   chorus report a.csv b.csv --tie 3% --points 8,64K,16M
   chorus report sweep/ --tty                              charts of characters
+  chorus report sweep/ --model machine.xml                predicted against measured crossovers
 
 A folder's manifest.json says which launches came to their end; rows of others are skipped. The same rows give the same bytes.")]
 pub(crate) struct Args {
@@ -37,6 +40,9 @@ pub(crate) struct Args {
     /// Sizes of the selected points table, such as 8,64K,16M [default: ends, extremes, changes of winner]
     #[arg(long, value_delimiter = ',', value_parser = parse_size)]
     points: Vec<u64>,
+    /// Topology file (NCCL's XML): the cost model's crossovers on that machine beside the measured ones
+    #[arg(long, value_name = "FILE.xml")]
+    model: Option<PathBuf>,
     /// Tables only
     #[arg(long)]
     no_plots: bool,
@@ -55,8 +61,14 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<u8, Failure> {
     let plots = args.out.is_some() && !args.no_plots;
     let options =
         Options { tie: args.tie, max_penalty: args.max_penalty, points: args.points.clone(), plots };
-    let findings = predictions(&args.paths, &data, args.tie);
-    let document = report::build(&data, &options, Extras { retests, findings, ..Extras::default() });
+    let mut findings = predictions(&args.paths, &data, args.tie);
+    let mut sections = Vec::new();
+    if let Some(file) = &args.model {
+        let (section, said) = predicted::compare(file, &data, &options)?;
+        sections.push(section);
+        findings.extend(said);
+    }
+    let document = report::build(&data, &options, Extras { retests, findings, sections });
     if args.tty {
         write!(out, "{}", report::terminal::plots(&data, &options))?;
     }
@@ -91,6 +103,7 @@ fn predictions(paths: &[PathBuf], data: &Dataset, tie: f64) -> Vec<Finding> {
             graphs: &graphs,
             shared_inner: &|n_hosts| chorus::engine::graph::trees::shared_inner(n_hosts).len(),
             tie,
+            cut: retest::cut(folder),
             record: folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
         };
         findings.extend(predict::answer(&matrix.prediction, data, &known));

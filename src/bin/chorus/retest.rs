@@ -8,7 +8,7 @@ use analysis::sweep::retest;
 
 use crate::Failure;
 use crate::gate::stop_flag;
-use crate::sweep::programs;
+use crate::sweep::{finish, programs};
 
 /// Command line.
 #[derive(Debug, clap::Args)]
@@ -25,17 +25,20 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<u8, Failure> {
     let unusable = |error: std::io::Error| Failure::Input(error.to_string());
     let matrix = retest::matrix_of(&args.folder).map_err(unusable)?;
-    let groups = retest::unstable(&args.folder, 0.05).map_err(unusable)?;
-    if groups.is_empty() {
+    let plans = retest::unstable(&args.folder, matrix.sizes.factor).map_err(unusable)?;
+    if plans.is_empty() {
         writeln!(out, "no group has a CV above 5 %: nothing to measure again")?;
         return Ok(0);
     }
     let programs = programs(&matrix)?;
     let stop = stop_flag()?;
     let mut show = |text: &str| eprintln!("{text}");
-    let ended =
-        retest::run(&args.folder, &groups, (&matrix, &programs), (&stop, &mut show)).map_err(unusable)?;
-    let file = ended.map_err(Failure::Input)?;
-    writeln!(out, "{} measured again: {}", count(groups.len(), "group"), file.display())?;
-    Ok(0)
+    let (outcome, file) =
+        retest::run(&args.folder, &plans, (&matrix, &programs), (&stop, &mut show)).map_err(unusable)?;
+    let groups: usize = plans.iter().map(retest::Again::n_groups).sum();
+    let done = format!("{} measured again: {}", count(groups, "group"), file.display());
+    finish("retest", outcome, &format!("complete launches count, see {}", file.display()), || {
+        writeln!(out, "{done}")?;
+        Ok(())
+    })
 }

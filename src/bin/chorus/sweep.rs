@@ -95,27 +95,26 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<u8, Failure> {
     let stop = stop_flag()?;
     let outcome = with_progress(&mut sweep, &stop).map_err(folder)?;
     drop(sweep);
-    match outcome {
-        Outcome::Complete => {
-            summary(&args.out, out)?;
-            Ok(0)
-        }
-        Outcome::Stopped => {
-            eprintln!("chorus sweep: stopped; --resume goes on");
-            Ok(STOPPED)
-        }
-        Outcome::Wrong(reason) => {
-            eprintln!("chorus sweep: WRONG: {reason}; the rows are kept in {}", args.out.display());
-            Ok(WRONG)
-        }
-        Outcome::Unavailable(reason) => {
-            eprintln!("chorus sweep: {reason}");
-            Ok(UNAVAILABLE)
-        }
-        Outcome::Failed(reason) => {
-            Err(Failure::Input(format!("{reason} in {}; --resume goes on", args.out.display())))
-        }
-    }
+    let more = format!("rows are kept in {}; --resume goes on", args.out.display());
+    finish("sweep", outcome, &more, || summary(&args.out, out))
+}
+
+/// Tells how launches ended: the status, and `done` when they are complete.
+pub(crate) fn finish(
+    verb: &str,
+    outcome: Outcome,
+    more: &str,
+    done: impl FnOnce() -> Result<(), Failure>,
+) -> Result<u8, Failure> {
+    let (status, text) = match outcome {
+        Outcome::Complete => return done().map(|()| 0),
+        Outcome::Stopped => (STOPPED, "stopped".to_owned()),
+        Outcome::Wrong(reason) => (WRONG, format!("WRONG: {reason}")),
+        Outcome::Unavailable(reason) => (UNAVAILABLE, reason),
+        Outcome::Failed(reason) => return Err(Failure::Input(format!("{reason}; {more}"))),
+    };
+    eprintln!("chorus {verb}: {text}; {more}");
+    Ok(status)
 }
 
 /// Folder of the benchmark programs: the matrix's, or where this tool lies; relative where that leads there too.
@@ -162,9 +161,11 @@ fn with_progress(sweep: &mut Sweep, stop: &std::sync::atomic::AtomicBool) -> std
     let pending = sweep.pending().len();
     let on_terminal = std::io::stderr().is_terminal();
     let bar = if on_terminal { ProgressBar::new(pending as u64) } else { ProgressBar::hidden() };
-    let style =
-        ProgressStyle::with_template("{bar:30} {pos}/{len} launches, {elapsed} gone, {eta} left: {wide_msg}");
-    bar.set_style(style.expect("invariant: the template is a constant"));
+    let style = |left: &str| {
+        let template = format!("{{bar:20}} {{pos}}/{{len}} launches, {{elapsed}} gone{left}: {{wide_msg}}");
+        ProgressStyle::with_template(&template).expect("invariant: the template is a constant")
+    };
+    bar.set_style(style(""));
     if on_terminal {
         // Rare, so that drawing stays far below what a measurement could feel.
         bar.enable_steady_tick(std::time::Duration::from_secs(1));
@@ -182,6 +183,7 @@ fn with_progress(sweep: &mut Sweep, stop: &std::sync::atomic::AtomicBool) -> std
         }
         Event::Done(rows, fewer) => {
             bar.inc(1);
+            bar.set_style(style(", {eta} left"));
             let fewer = fewer.map_or(String::new(), |n| format!(" at only {}", count(n, "size")));
             if !on_terminal {
                 eprintln!(": {rows} rows{fewer} in {:.1} s", begun.elapsed().as_secs_f64());
