@@ -97,8 +97,8 @@ fn publishable_word(word: &str, here: &Path) -> String {
     format!("{option}{}", shown.display())
 }
 
-/// Revision of the checkout that the programs lie in, with `-dirty` after it when tracked files were changed; nothing for programs that
-/// were installed elsewhere.
+/// Revision of the checkout that the programs lie in, with `-dirty` after it when tracked files were changed and `-older-build` when the
+/// programs were built before that revision was committed; nothing for programs that were installed elsewhere.
 pub fn revision(programs: &str) -> Option<String> {
     let folder = Path::new(if programs.is_empty() { "." } else { programs });
     let top = git(folder, &["rev-parse", "--show-toplevel"])?;
@@ -107,7 +107,21 @@ pub fn revision(programs: &str) -> Option<String> {
     }
     let commit = git(folder, &["rev-parse", "HEAD"])?;
     let changed = git(folder, &["status", "--porcelain", "--untracked-files=no"])?;
-    Some(if changed.is_empty() { commit } else { format!("{commit}-dirty") })
+    let committed = git(folder, &["log", "-1", "--format=%ct"])?.parse::<u64>().ok()?;
+    let older = built(folder).is_some_and(|built| built < committed);
+    Some(format!(
+        "{commit}{}{}",
+        if changed.is_empty() { "" } else { "-dirty" },
+        if older { "-older-build" } else { "" }
+    ))
+}
+
+/// When the newest of the programs in a folder was written, seconds since 1970.
+fn built(folder: &Path) -> Option<u64> {
+    let programs = std::fs::read_dir(folder).ok()?.flatten();
+    let perf = programs.filter(|entry| entry.file_name().to_string_lossy().ends_with("_perf"));
+    let times = perf.filter_map(|entry| entry.metadata().ok()?.modified().ok());
+    times.max()?.duration_since(std::time::UNIX_EPOCH).ok().map(|since| since.as_secs())
 }
 
 fn git(folder: &Path, arguments: &[&str]) -> Option<String> {
@@ -132,6 +146,7 @@ fn first_words(command: &mut Command) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::process::Command;
     use std::sync::atomic::AtomicBool;
 
     use super::{launcher_version, lock, log_of, publishable_word, wait_for_orphans};
@@ -175,5 +190,28 @@ mod tests {
         wait_for_orphans(dir.path(), &manifest, &AtomicBool::new(false), &mut show).unwrap();
         orphan.join().unwrap();
         assert_eq!(heard.len(), 1, "{heard:?}");
+    }
+
+    #[test]
+    fn programs_older_than_the_revision_say_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        std::fs::create_dir_all(root.join("src/bin")).unwrap();
+        std::fs::write(root.join("src/bin/all_reduce_perf.rs"), "").unwrap();
+        let git = |words: &[&str]| {
+            let identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"];
+            let status = Command::new("git").arg("-C").arg(root).args(identity).args(words).status().unwrap();
+            assert!(status.success(), "git {words:?}");
+        };
+        git(&["init", "-q"]);
+        git(&["add", "-A"]);
+        git(&["commit", "-qm", "one"]);
+        let program = std::fs::File::create(root.join("all_reduce_perf")).unwrap();
+        let day = std::time::Duration::from_secs(86_400);
+        program.set_modified(std::time::SystemTime::now() + day).unwrap();
+        let shown = super::revision(root.to_str().unwrap()).unwrap();
+        assert_eq!(shown.len(), 40, "{shown}");
+        program.set_modified(std::time::SystemTime::now() - day).unwrap();
+        assert_eq!(super::revision(root.to_str().unwrap()).unwrap(), format!("{shown}-older-build"));
     }
 }
