@@ -263,7 +263,7 @@ mod tests {
         let (section, findings) = compare(&data, &Options::default(), &predictor);
         let cells: Vec<&str> = section.tables[0].rows[0].iter().map(|cell| cell.text.as_str()).collect();
         assert!(
-            cells[4].starts_with("tree to ring at 9") && cells[5] == "tree to ring at 1.95 KiB",
+            cells[4].starts_with("tree to ring at 1001 B") && cells[5] == "tree to ring at 1.95 KiB",
             "{cells:?}"
         );
         let ratio: f64 = cells[6].parse().unwrap();
