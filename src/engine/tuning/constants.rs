@@ -17,19 +17,22 @@ pub mod host {
     /// The same past the caches, all CPUs together.
     pub const MEMORY_GB_PER_S: f64 = 44.8; // 2-core EPYC VM, 2026-11-30, results/2026-11-30-zen4-2core-host-profile
 
-    /// Bytes of one chunk of two-shot work: least, most, and chunks a CPU should get.
+    /// Bytes of one chunk of two-shot work: least, most, and chunks a CPU should get. Chosen by hand; the record found no setting that differs
+    /// by more than noise.
     pub const TWOSHOT_CHUNK: (u64, u64, u64) = (16 << 10, 256 << 10, 4); // 2-core EPYC VM, 2026-11-30, results/2026-11-30-zen4-2core-host-profile
 
-    /// Sum of inputs and results from which two-shot stores past the caches, as a multiple of the last-level cache.
+    /// Sum of inputs and results from which two-shot stores past the caches, as a multiple of the last-level cache. Two
+    /// launches a setting, of a call whose results nobody reads: weak.
     pub const NON_TEMPORAL_FACTOR: f64 = 0.25; // 2-core EPYC VM, 2026-11-30, results/2026-11-30-zen4-2core-host-profile
 
-    /// µs per FIFO step of a protocol (LL, LL128, Simple): (ranks ≤ CPUs, each further rank per CPU).
+    /// µs per FIFO step of a protocol (LL, LL128, Simple): (ranks ≤ CPUs, each further rank per CPU). Fitted before FIFO cost was added to the
+    /// cost of the moves, from rows with fewer iterations than those of one-shot and two-shot: weak, see the record.
     pub const FIFO_LATENCY: [(f64, f64); 3] = [(0.29, 1.75), (0.56, 1.7), (0.3, 2.1)]; // 2-core EPYC VM, 2026-11-30, results/2026-11-30-zen4-2core-host-profile
     /// Bytes of a connection's buffer by protocol (LL, LL128, Simple). NCCL's 4.7 and 4 MiB for the latter two fall out of the second-level
     /// cache: see the record.
     pub const FIFO_BUFFER_BYTES: [usize; 3] = [512 << 10, 1 << 20, 1 << 20]; // 2-core EPYC VM, 2026-11-30, results/2026-11-30-zen4-2core-fifo
 
-    /// GB/s through one FIFO of a protocol.
+    /// GB/s through one FIFO of a protocol; as weak as the step times, Simple's checked against two later sizes.
     pub const FIFO_GB_PER_S: [f64; 3] = [3.6, 5.2, 8.0]; // 2-core EPYC VM, 2026-11-30, results/2026-11-30-zen4-2core-host-profile
 }
 
