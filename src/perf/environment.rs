@@ -19,7 +19,7 @@ const KNOWN: [&str; 8] = [
 ];
 
 /// What a report may hold: settings of the library and of the launch. Nothing else leaves this process.
-const RECORDED: [&str; 39] = [
+const RECORDED: &[&str] = &[
     "NCCL_ALGO",
     "NCCL_PROTO",
     "NCCL_MIN_NCHANNELS",
@@ -45,6 +45,9 @@ const RECORDED: [&str; 39] = [
     "NCCL_DEBUG_FILE",
     "NCCL_TOPO_FILE",
     "NCCL_GRAPH_FILE",
+    "NCCL_NET_MERGE_LEVEL",
+    "NCCL_NET_MERGE_POLICY",
+    "NCCL_NET_FORCE_MERGE",
     "NCCL_TUNER_CONFIG_FILE",
     "NCCL_TESTS_DEVICE",
     "NCCL_TESTS_MIN_BW",
@@ -57,6 +60,8 @@ const RECORDED: [&str; 39] = [
     "OMPI_COMM_WORLD_SIZE",
     "OMPI_COMM_WORLD_LOCAL_SIZE",
     "OMPI_MCA_mpi_yield_when_idle",
+    "OMPI_MCA_coll_tuned_use_dynamic_rules",
+    "OMPI_MCA_coll_tuned_dynamic_rules_filename",
     "PMI_SIZE",
     "SLURM_NTASKS",
 ];

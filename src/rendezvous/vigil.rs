@@ -325,6 +325,9 @@ mod tests {
     use super::*;
     use std::process::{Child, Command, Stdio};
 
+    /// The sleepers of one test would be members of another's job, and its dead ones too: one test at a time.
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
     fn own(n_processes: usize) -> Announced {
         Announced {
             kind: launcher::Kind::Torch,
@@ -339,24 +342,30 @@ mod tests {
 
     /// A process that looks like one of the job but for its program, which the test names.
     fn sleeper(process: usize, n_processes: usize) -> Child {
-        Command::new("sleep")
+        let child = Command::new("sleep")
             .arg("60")
             .env_clear()
             .envs([("RANK", process.to_string()), ("WORLD_SIZE", n_processes.to_string())])
             .envs([("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "7")])
             .stdin(Stdio::null())
             .spawn()
-            .expect("sleep is part of coreutils")
+            .expect("sleep is part of coreutils");
+        let proc = PathBuf::from(format!("/proc/{}", child.id()));
+        let is_itself = || {
+            let environment = fs::read(proc.join("environ")).unwrap_or_default();
+            let name = fs::read_to_string(proc.join("comm")).unwrap_or_default();
+            name.trim_end() == "sleep" && environment.windows(11).any(|word| word == b"WORLD_SIZE=")
+        };
+        let end = Instant::now() + Duration::from_secs(10);
+        // A child is its parent until it has become what it was told to be; its name and its variables come last.
+        while !is_itself() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        child
     }
 
     fn siblings_of(child: &Child, n_processes: usize) -> Siblings {
         let exe = format!("/proc/{}/exe", child.id());
-        let own_exe = fs::read_link("/proc/self/exe").ok();
-        let end = Instant::now() + Duration::from_secs(10);
-        // A child is its parent until it has become what it was told to be.
-        while fs::read_link(&exe).ok() == own_exe && Instant::now() < end {
-            std::thread::sleep(Duration::from_millis(1));
-        }
         let mut siblings = Siblings::new(own(n_processes));
         siblings.program = fs::read_link(&exe).ok();
         let entry = siblings.own_entry.as_mut().expect("this process has an entry");
@@ -366,8 +375,9 @@ mod tests {
 
     #[test]
     fn processes_of_the_job_are_seen_and_their_end_is_noticed() {
+        let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut one = sleeper(1, 3);
-        let mut other_job = sleeper(2, 4);
+        let other_job = sleeper(2, 4);
         let mut siblings = siblings_of(&one, 3);
         siblings.look();
         assert_eq!(siblings.seen.iter().map(|s| s.process).collect::<Vec<_>>(), [1], "only of this job");
@@ -379,7 +389,7 @@ mod tests {
         }
         let text = siblings.ended().expect("seen to end");
         assert!(text.starts_with("rank 1 (process 1, pid "), "{text}");
-        for mut child in [one, std::mem::replace(&mut other_job, sleeper(9, 10)), other_job] {
+        for mut child in [one, other_job] {
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -387,6 +397,7 @@ mod tests {
 
     #[test]
     fn a_process_nobody_saw_is_known_by_what_it_leaves() {
+        let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut alive = sleeper(1, 3);
         let mut dead = sleeper(2, 3);
         let mut siblings = siblings_of(&alive, 3);

@@ -217,8 +217,18 @@ fn one(
     run.command_line = folder::publishable(&launch.command);
     run.detail = json!({ "retest": plan.setup.label(), "sizes": plan.sizes, "placements": plan.placements });
     manifest.save(&path)?;
-    let ended = launch::run(&launch, stop)?;
-    let checked = check_rows(place.file, before, &run_id, &plan.setup, matrix.fewer_channels)?;
+    let looked = launch::run(&launch, stop).and_then(|ended| {
+        let checked = check_rows(place.file, before, &run_id, &plan.setup, matrix.fewer_channels)?;
+        Ok((ended, checked))
+    });
+    let (ended, checked) = match looked {
+        Ok(both) => both,
+        Err(error) => {
+            manifest.finish(&run_id, RunStatus::Failed);
+            manifest.save(&path)?;
+            return Err(error);
+        }
+    };
     let told = |what: &str| format!("{}: {what}: {}", plan.label(), launch::reason(&launch.log));
     let expected = plan.n_groups() as u64 * u64::from(CYCLES);
     let (status, outcome) = match (checked.wrong, ended) {

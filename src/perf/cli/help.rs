@@ -62,7 +62,10 @@ Environment:
 \tNCCL_TESTS_SPLIT_MASK    hexadecimal mask, the same as AND
 \tCHORUS_DEVICE_NAME       name shown in the device lines
 \tNCCL_ALGO NCCL_PROTO NCCL_MIN_NCHANNELS NCCL_MAX_NCHANNELS NCCL_P2P_DISABLE NCCL_SOCKET_IFNAME NCCL_HOSTID
+\tNCCL_CTA_POLICY NCCL_TUNER_CONFIG_FILE NCCL_TOPO_FILE NCCL_GRAPH_FILE
 \tNCCL_DEBUG NCCL_DEBUG_SUBSYS NCCL_DEBUG_FILE    as in NCCL
+\tCHORUS_TWOSHOT_CHUNK     least,most,per-CPU: bytes of a two-shot chunk and chunks a CPU gets (16384,262144,4)
+\tCHORUS_NON_TEMPORAL_FACTOR  stores pass the caches from this multiple of the last-level cache on (0.25)
 ";
 
 /// What every column means.

@@ -29,7 +29,8 @@ pub(super) fn is_usable() -> bool {
     FUNCTIONS.iter().all(|name| unsafe { library.get::<*const ()>(*name) }.is_ok())
 }
 
-/// What the driver and the management library answer about every GPU; nothing when the driver finds none.
+/// What the driver and the management library answer about every GPU; nothing when the driver finds none, or when one of them
+/// does not answer.
 pub(super) fn ask() -> Option<Vec<Answers>> {
     result::init().ok()?;
     let count = device::get_count().ok()?;

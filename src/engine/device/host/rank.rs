@@ -324,12 +324,9 @@ impl RankCore {
             );
         };
         let Queue { tasks, team, classic, .. } = &mut *queue;
-        let Some(head) = tasks.front_mut() else { return format!("rank {} waits for nothing", self.rank) };
-        let (peer, step) = match &mut head.task {
-            Task::Symmetric(op) => match op.poll(team) {
-                Progress::Blocked { peer } => (peer, op.step()),
-                _ => (None, op.step()),
-            },
+        let Some(head) = tasks.front() else { return format!("rank {} waits for nothing", self.rank) };
+        let (peer, step) = match &head.task {
+            Task::Symmetric(op) => op.waits_for(team),
             Task::Classic(run) => run.waits_for(classic),
             Task::Local(_) | Task::Mark(_) => (None, 0),
         };

@@ -1,5 +1,5 @@
 //! The symmetric-memory collectives of one machine: [`oneshot`] and [`twoshot`]. Every rank sees every other rank's control pages,
-//! and for two-shot also its buffers. The classic algorithms (ring, tree) run from plans through FIFOs instead, see `cta`.
+//! and for two-shot and direct one-shot also its buffers. The classic algorithms (ring, tree) run from plans through FIFOs instead, see `cta`.
 //!
 //! An operation is polled: [`Symmetric::poll`] never blocks and does at most one chunk of work.
 
@@ -157,7 +157,9 @@ impl Symmetric {
                 let n_ranks = team.peers.len();
                 ((peers < n_ranks).then_some(peers), (n_ranks + peers) as u64)
             }
-            Phase::Work(_) | Phase::Drain(_) => (None, team.claims(0).taken()),
+            Phase::Work(_) | Phase::Drain(_) => {
+                (None, (0..self.shape.n_shares).map(|share| team.claims(share).taken()).sum())
+            }
         }
     }
 
@@ -207,15 +209,6 @@ impl Symmetric {
     /// Combines a posted one-shot operation before its turn, when all peers have posted it; see [`Self::can_overtake`].
     pub fn combine_early(&mut self, team: &mut Team) -> bool {
         self.combine_when_posted(team)
-    }
-
-    /// Chunks of two-shot work that are known to be taken, for the watch.
-    pub fn step(&self) -> u64 {
-        match self.phase {
-            Phase::Start => 0,
-            Phase::Arrive(peers) => peers as u64,
-            Phase::Lent(_) | Phase::Work(_) | Phase::Drain(_) => 1 << 32,
-        }
     }
 }
 
